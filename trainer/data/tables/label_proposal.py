@@ -78,7 +78,7 @@ def propose_label(
     if found and found.readings:
         readings = [{"type": "numeric", **reading} for reading in found.readings]
         raise InputError(
-            f"{place} can be read in two ways: {show_readings(values.given, readings)}; add "
+            f"{place} {show_readings(values.given, readings)}; add "
             f"{_show_entry(name, found.readings[0])} or another"
         )
     if found and not found.fits and len(names) > FEW_CLASSES:
@@ -168,7 +168,9 @@ def _fold(names: Collection[str]) -> tuple[dict[str, Any], list[str]]:
     variants = {folded: same for folded, same in by_folded.items() if len(same) > 1}
     if not variants:
         return {}, []
-    shown = (f"{', '.join(map(repr, same))} are {folded!r}" for folded, same in variants.items())
+    shown = (
+        f"{', '.join(map(repr, same))} are read as {folded!r}" for folded, same in variants.items()
+    )
     return {"ignore_case": True}, [formats.listing(shown)]
 
 

@@ -282,7 +282,7 @@ def reader_of(column: Mapping[str, Any]) -> Callable[[str], str] | None:
 
 
 def show_readings(texts: Iterable[str], columns: Sequence[Mapping[str, Any]]) -> str:
-    """Return how columns of a recipe read the first text that they read differently."""
+    """Say how columns of a recipe read the first text that they read differently."""
     for text in texts:
         shown = []
         for column in columns:
@@ -290,8 +290,8 @@ def show_readings(texts: Iterable[str], columns: Sequence[Mapping[str, Any]]) ->
                 read = (reader_of(column) or str)(text)
                 shown.append(f"{read} by {list_form(column)}")
         if len({reading.partition(" by ")[0] for reading in shown}) == len(columns):
-            return f"{text!r} is {' or '.join(shown)}"
-    return "its values fit several formats"
+            return f"can be read in two ways: {text!r} is {' or '.join(shown)}"
+    return "has values that fit several formats"
 
 
 def list_form(column: Mapping[str, Any]) -> str:
