@@ -60,6 +60,9 @@ def test_better_trial_is_chosen(metric, searched, digit_records):
     assert "not finished" in page
     names = {name for one in verdict.trials for name in one.values}
     assert page.count("<svg") == 2 + len(names)
+    # Ticks of the learning rate, from 1e-5 to 2e-3, and of trials.
+    assert {"0.001", "1", "2"} <= set(re.findall("<text[^>]*>([^<]*)<", page))
+    assert "mathdefault" not in page
 
 
 def test_recipe_stays_without_a_better_trial(searched, digit_records):
