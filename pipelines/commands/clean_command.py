@@ -47,7 +47,7 @@ def clean(
         say("nothing to delete")
         return 0
     if dry_run:
-        say(f"{len(items)} would be deleted; nothing was deleted, because of --dry-run")
+        say(f"{len(items)} would be deleted (--dry-run)")
         return 0
     if not confirm(f"Delete these {len(items)}?", yes=yes):
         return 0

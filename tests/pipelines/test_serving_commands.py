@@ -269,7 +269,7 @@ def test_monitor_compares_logged_requests_with_training(command, succeed, refuse
         line = succeed("monitor trips asked.jsonl --threshold 0.1").splitlines()[-1]
         assert line.startswith(f"{asked} 0.1: no drift in 2 columns; too few rows to tell for ")
         assert re.search(r"hour \(at least \d,\d{3}\)", line)
-        assert "company (the training rows are too few, too)" in line
+        assert "company (too few training rows, too)" in line
         Path("vast.jsonl").write_text('{"miles": 1}\n{"miles": 1e999}\n')
         error = refused(f"predict trips vast.jsonl --endpoint {url}")
         assert "vast.jsonl:2 miles is not a number: inf" in error
