@@ -62,7 +62,7 @@ def plan_search(
         "study_spec": build_study_spec(asked, config),
         "max_trial_count": trials,
         "parallel_trial_count": min(asked.parallel, trials),
-        "max_failed_trial_count": asked.failed_trials,
+        "max_failed_trial_count": min(asked.failed_trials, trials),
         "trial_job_spec": spec,
         "labels": job.labels,
         "encryption_spec": {"kms_key_name": job.encryption_spec_key_name},

@@ -10,7 +10,7 @@ from components.machines.worker_pools import (
     build_worker_pool_specs,
     check_gpu_image,
 )
-from components.planning.code_digest import code_digest
+from components.planning.code_digest import code_digest, configuration_digest
 from components.planning.pipeline_options import JobOptions, PipelineOptions, RegistryOptions
 from components.planning.preparation import check_job, find_warm_start, prepare
 from components.registry.model_upload import check_serving_image, to_label
@@ -25,7 +25,6 @@ from trainer.tasks import name_task
 from trainer.training.config import (
     TrainingConfig,
     config_uri,
-    configuration_digest,
     override,
     write_config,
 )

@@ -57,12 +57,14 @@ def plan(
     from components.machines.worker_pools import build_worker_pool_specs
     from pipelines import plan as planning
     from pipelines.package import read_images
+    from pipelines.project import billed_source
 
     parameters = recipe.with_values(values or {}, origin=origin)
     resolved = _load_settings()
     compiled, _ = read_images(BUILD / f"{recipe.name}.yaml")
     minutes = minutes or recipe.run_options.expected_minutes
-    planning.show(parameters, minutes, rates, recipe.run_options, recipe.search)
+    billed = billed_source.measure(parameters.records, resolved)
+    planning.show(parameters, minutes, rates, recipe.run_options, recipe.search, billed)
     say(*planning.describe_network(parameters, recipe.search, resolved.network))
     missing = resolved.list_missing(recipe, parameters, compiled)
     say(*(f"missing   {text}" for text in missing))
@@ -271,10 +273,9 @@ def load_model(run: Run) -> keras.Model:
     """
     from pipelines.runs import run_files
     from trainer.data.storage import join
-    from trainer.exported import model_files
-    from trainer.training import weights
+    from trainer.exported import keras_file, model_files
 
     if not run.training:
         raise InputError(f"{run.name} is {run.state} and has no model; wait for its training")
     run_files.check(run.link, join(run.training, "model", model_files.LIST))
-    return weights.load_model(run.training, str(run.parameters.get("model", "")))
+    return keras_file.load_model(run.training, str(run.parameters.get("model", "")))

@@ -20,9 +20,10 @@ from components.planning.search_options import SearchOptions
 from pipelines.parameters import ParameterSet
 from pipelines.printing import say, show_table
 from pipelines.run_options import RunOptions, StepMachine
+from trainer.data.source import BilledBytes
 from trainer.data.sources import parse_source
 from trainer.errors import InputError
-from trainer.formats import count, duration
+from trainer.formats import count, duration, size
 from vertex_facts.prediction_machines import count_vcpus
 from vertex_facts.quotas import DEPLOYED_REPLICAS, SERVING_CPUS, find_reserved_range, list_quotas
 
@@ -30,6 +31,7 @@ from vertex_facts.quotas import DEPLOYED_REPLICAS, SERVING_CPUS, find_reserved_r
 _AGENTS_SHARE = 0.4
 """The share of memory that Vertex AI's agents take at most on the smallest machines."""
 _SMALL_GIGABYTES = 16.0
+_TEBIBYTE = 2**40
 Line = tuple[str, str]
 """A label and the text beside it."""
 
@@ -71,14 +73,16 @@ def describe_network(
     parameters: ParameterSet, search: SearchOptions | None, network: str
 ) -> Iterator[str]:
     """Yield a line about the addresses that jobs peered with a network need, if there is one."""
-    jobs, replicas = _count_jobs(search), sum(parameters.machines.replicas.values())
+    replicas = sum(parameters.machines.replicas.values())
+    # The step that waits for the trials is a job, too.
+    jobs = _count_jobs(search) + bool(search)
     if parameters.job.network or network:
         reserved = find_reserved_range(jobs, replicas)
         need = (
             f"a reserved range of {reserved} or larger" if reserved else "more than a /16 provides"
         )
         yield (
-            f"network   {count(jobs, 'job')} of {count(replicas, 'replica')} at the same time: "
+            f"network   {count(jobs, 'job')} of up to {count(replicas, 'replica')} at once: "
             f"{need}; while they run, no training in the region runs on another network"
         )
 
@@ -98,11 +102,16 @@ def show(
     rates: Sequence[str],
     run_options: RunOptions,
     search: SearchOptions | None,
+    billed: BilledBytes | str = "",
 ) -> None:
-    """Print machines, quota and price of a run; `rates` are texts for `parse_rates`."""
+    """Print machines, quota and price of a run; `rates` are texts for `parse_rates`.
+
+    `billed` is for reading the source: its bytes, or why they are unknown, or "" for nothing.
+    """
     run_options.check_records_machine(parameters.engine.records_engine)
     user_rates = price_table.parse_rates(rates, build_worker_pool_specs(parameters.machines))
-    plan = _Plan(parameters, price_table.load_table().override(user_rates), user_rates, minutes)
+    prices = price_table.load_table().override(user_rates)
+    plan = _Plan(parameters, prices, user_rates, minutes, billed)
     lines = list(plan.format_lines(run_options, search))
     if search:
         lines += plan.format_search(search)
@@ -147,6 +156,7 @@ class _Plan:
     prices: price_table.PriceTable
     user_rates: Mapping[str, float] = dataclasses.field(default_factory=dict)  # given by --rate
     minutes: float = 0.0  # expected duration of the training job; 0: unknown
+    billed: BilledBytes | str = ""  # for reading the source, or why that is unknown
 
     @property
     def pools(self) -> list[dict[str, Any]]:
@@ -187,9 +197,9 @@ class _Plan:
         timeout = self.parameters.job.timeout
         try:
             timeout = self.timeout()
-            priced = list(self._format_prices(parse_seconds(timeout)))
+            priced = list(self._format_prices(parse_seconds(timeout), search))
         except UnknownPriceError as error:
-            priced = [("price", str(error))]
+            priced = [("price", str(error)), *self._format_source()]
         needed = list_needed_quotas(self.parameters, run_options, search)
         width = max(len(str(amount)) for amount in needed.values())
         yield "", ""
@@ -197,9 +207,9 @@ class _Plan:
         yield "", ""
         yield from self._warn_of_memory()
         yield from priced
-        for step, size in vars(run_options.step_machines).items():
-            if size:
-                yield "step", f"{step}: {_format_step_price(size, self.prices)}"
+        for step, machine in vars(run_options.step_machines).items():
+            if machine:
+                yield "step", f"{step}: {_format_step_price(machine, self.prices)}"
         engine = self.parameters.engine
         waiting = _format_step_price(StepMachine(), self.prices)
         if engine.records_engine == "dataflow":
@@ -226,7 +236,7 @@ class _Plan:
             machines = f"{engine.dataflow_max_workers} {engine.dataflow_machine_type}"
             others.insert(0, f"Dataflow (up to {machines}, by the second, to write records)")
         kind, _ = parse_source(self.parameters.records.source)
-        if kind.billed:
+        if isinstance(self.billed, str) and kind.billed:
             others.insert(0, kind.billed)
         yield "excluded", ", ".join(others)
         strategy = self.parameters.pipeline.scheduling_strategy
@@ -278,13 +288,14 @@ class _Plan:
         best = format_money(one * (1 + whole + short))
         return f"{text} without early stopping, at least {best} with it"
 
-    def _format_prices(self, seconds: Decimal) -> Iterator[Line]:
-        """Yield the prices of an hour, of the expected and of the longest time, and a run's fee."""
+    def _format_prices(self, seconds: Decimal, search: SearchOptions | None) -> Iterator[Line]:
+        """Yield the prices of an hour, of the expected and of the longest time, and of a run."""
         prices, hourly = self.prices, {"on demand": self.cost.hourly_price()}
         # The parameter price_per_hour has no price of spot machines.
         if not self.parameters.pipeline.price_per_hour:
             hourly["spot"] = prices.hourly_price(self.pools, spot=True)
-        width = max(len(format_money(price)) for price in [*hourly.values(), prices.run])
+        source = self._price_source()
+        width = max(len(format_money(price)) for price in [*hourly.values(), prices.run, source])
         for name, price in hourly.items():
             line = f"{format_money(price):>{width}} {prices.currency} an hour"
             if self.minutes:
@@ -296,6 +307,32 @@ class _Plan:
             limit = f"{hours:f}-hour" if hours % 1 == 0 else duration(float(seconds))
             yield name, f"{line}, at most {most} ({limit} timeout)"
         yield "pipeline", f"{format_money(prices.run):>{width}} {prices.currency} a run"
+        yield from self._format_source(width)
+        if self.minutes and not search:
+            job = hourly["on demand"] * Decimal(str(self.minutes)) / 60
+            cost = f"{format_money(job + prices.run + source):>{width}} {prices.currency}"
+            unknown = ", without the source" if isinstance(self.billed, str) and self.billed else ""
+            yield "total", f"{cost} on demand, if a run takes the expected time{unknown}"
+
+    def _price_source(self) -> Decimal:
+        if isinstance(self.billed, str):
+            return Decimal(0)
+        rate = Decimal(str(self.prices.rates[self.billed.rate]))
+        return rate * self.billed.size / _TEBIBYTE
+
+    def _format_source(self, width: int = 0) -> Iterator[Line]:
+        """Yield the price of reading the source, or why it is unknown."""
+        if isinstance(self.billed, str):
+            if self.billed:
+                yield "source", f"its price is unknown: {self.billed}"
+            return
+        rate, currency = self.billed.rate, self.prices.currency
+        yield (
+            "source",
+            f"{format_money(self._price_source()):>{width}} {currency} a run, even if it has not "
+            f"changed: {size(self.billed.size)} at {self.prices.rates[rate]:g} {currency} per TiB "
+            f"({rate})",
+        )
 
     def _warn_of_memory(self) -> Iterator[Line]:
         """Yield a line for each small machine type: its memory is not the replica's alone."""
@@ -339,7 +376,8 @@ class _Plan:
                 "discount seen; it changes daily"
                 + ("; rates of --rate get no discount" if given else ""),
             )
-            for name in part_names(self.pools):
+            rate = [] if isinstance(self.billed, str) else [self.billed.rate]
+            for name in [*part_names(self.pools), *rate]:
                 if why := prices.unconfirmed.get(name):
                     yield "doubtful", f"the price of {name} is unconfirmed: {why}"
         if options.scheduling_strategy == "FLEX_START":

@@ -54,7 +54,9 @@ def listing(names: Iterable[str], width: int = 300) -> str:
 
 
 def size(count: int) -> str:
-    """Format a number of bytes in kB or MB."""
+    """Format a number of bytes in kB, MB or GB."""
+    if count >= 1e9:
+        return f"{count / 1e9:,.1f} GB"
     return f"{count / 1e6:,.1f} MB" if count >= 1e6 else f"{count / 1e3:,.1f} kB"
 
 

@@ -28,7 +28,8 @@ _HIGHEST_RATE = 1e6
 class PriceTable:
     """Prices per hour by name, on demand and spot."""
 
-    # Rates of machine types (with built-in accelerators), accelerators and a GB of each disk type.
+    # Rates of machine types (with built-in accelerators), accelerators and a GB of each disk type;
+    # of a TiB that BigQuery scans or reads, which has no hours.
     rates: dict[str, float]
     spot_rates: dict[str, float]  # rates of spot machines, at the smallest discount seen
     spot_discount: Decimal  # that discount, as a share of Compute Engine's price
@@ -71,10 +72,14 @@ def load_table() -> PriceTable:
         plain.update(prices)
         if line["status"] == "unconfirmed":
             unconfirmed.update(dict.fromkeys(prices, line["how"]))
+    data = {line["name"]: float(line["tebibyte"]) for line in content["data"]}
+    unconfirmed |= {
+        line["name"]: line["how"] for line in content["data"] if line["status"] == "unconfirmed"
+    }
     with_share = 1 + content["management"]["share"]
     discount = content["spot"]["discount"]
     return PriceTable(
-        rates={name: float(price * with_share) for name, price in plain.items()},
+        rates={name: float(price * with_share) for name, price in plain.items()} | data,
         spot_rates={
             name: float(price * (with_share - (0 if name in disk_types() else discount)))
             for name, price in plain.items()

@@ -1,8 +1,12 @@
-"""A digest of the code of this checkout, for which on Vertex AI the image's name stands."""
+"""Digests of the code of this checkout, and of all that determines a model but the records."""
 
+import dataclasses
 import hashlib
 import importlib.util
+import json
 import pathlib
+
+from trainer.training.config import TrainingConfig
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 PACKAGES = ("components", "trainer", "vertex_facts")
@@ -28,3 +32,14 @@ def code_digest(*modules: str) -> str:
             name = str(path.relative_to(folder.parent)).encode()
             digest.update(name + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()
+
+
+def configuration_digest(config: TrainingConfig, code: str) -> str:
+    """Return a digest, 16 hex digits, of everything but the records that determines the model.
+
+    Machines are excluded, because they change the speed, and the model only by rounding. The
+    version of the champion that warm_start names is also excluded: each training changes it, so a
+    scheduled run would never find that nothing has changed. `code` identifies the code that trains.
+    """
+    content = json.dumps([dataclasses.asdict(config), code], sort_keys=True)
+    return hashlib.sha256(content.encode()).hexdigest()[:16]

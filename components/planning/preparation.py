@@ -80,11 +80,12 @@ def prepare(
     if not start:
         return ""
     # Imported here, because importing TensorFlow takes seconds.
-    from trainer.training import weights
+    from components.planning import warm_start
+    from trainer.exported import keras_file
 
-    copy = weights.copy(start, directory)
-    weights.load(prepared.build(dataset), copy)
-    weights.check_meaning(start, dataset)
+    copy = warm_start.copy(start, directory)
+    keras_file.load(prepared.build(dataset), copy)
+    warm_start.check_meaning(start, dataset)
     return copy
 
 

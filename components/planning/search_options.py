@@ -10,6 +10,7 @@ https://docs.cloud.google.com/gemini-enterprise-agent-platform/reference/rest/Sh
 """
 
 import dataclasses
+import itertools
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -25,6 +26,8 @@ ALGORITHMS = {
     "default": "ALGORITHM_UNSPECIFIED", "grid": "GRID_SEARCH", "random": "RANDOM_SEARCH"
 }  # fmt: skip
 STOPPING = {"median": "median_automated_stopping_spec", "decay_curve": "decay_curve_stopping_spec"}
+_MOST_VALUES, _LEAST_GAP = 1000, 1e-10
+"""Limits of a list of numbers, "at least 1e-10 apart", which Shared.Types/StudySpec names."""
 _FIXED = (
     "model", "warm_start", "strategy", "monitor", "keep_epoch", "max_train_examples", "seed",
     "checkpoint_steps", "steps_per_execution", "profile_steps", "shuffle_megabytes",
@@ -75,6 +78,10 @@ class SearchOptions:
             )
         if self.parallel > self.trials:
             raise InputError(f"parallel={self.parallel} is more than trials={self.trials}")
+        if self.failed_trials > self.trials:
+            raise InputError(
+                f"failed_trials={self.failed_trials} is more than trials={self.trials}; lower it"
+            )
 
     @property
     def is_rising(self) -> bool:
@@ -103,6 +110,12 @@ class SearchedParameter:
             if len(kinds) > 1 or len(different) < max(2, len(values)):
                 raise InputError(
                     f"values={values} is not a list of two or more different values of one type"
+                )
+            if kinds == {True} and (len(values) > _MOST_VALUES or _find_gap(values) < _LEAST_GAP):
+                raise InputError(
+                    f"of its {len(values)} values, two are {_find_gap(values):g} apart; Vertex AI "
+                    f"takes up to {_MOST_VALUES:,} numbers that are {_LEAST_GAP:g} apart: give a "
+                    "range"
                 )
         elif low is None or high is None or low >= high:
             raise InputError(f"min={low} and max={high} are not a range; give numbers, or a list")
@@ -212,6 +225,12 @@ def _describe_values(values: list[Any]) -> tuple[str, list[Any]]:
     return "categorical", [
         value if isinstance(value, str) else json.dumps(value) for value in values
     ]
+
+
+def _find_gap(values: list[Any]) -> float:
+    """Return the smallest difference of two numbers of a list."""
+    ordered = sorted(values)
+    return min(b - a for a, b in itertools.pairwise(ordered))
 
 
 def _is_number(value: Any) -> bool:

@@ -1,7 +1,7 @@
 """Batch prediction on Vertex AI: its runs and schedules."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -46,7 +46,7 @@ def launch(
     return launching.follow(connection, "", run_id, detach=detach) or 0
 
 
-def apply(connection: Connection, recipe: Recipe, *, remove_key: bool = False) -> Applied:
+def apply(connection: Connection, recipe: Recipe, *, removed: Collection[str] = ()) -> Applied:
     """Create or update the schedule of a recipe's batch prediction as [batch] declares it."""
     batch = recipe.run_options.batch
     if not batch or not batch.schedule:
@@ -60,7 +60,7 @@ def apply(connection: Connection, recipe: Recipe, *, remove_key: bool = False) -
     _check_regions(connection, values)
     package = job_request.compile_package(recipe, settings, batch=True)
     values |= _values_from_settings(values, settings, package, "")
-    return schedules.update(connection, package, batch.schedule, values, remove_key=remove_key)
+    return schedules.update(connection, package, batch.schedule, values, removed=removed)
 
 
 def _values_from_settings(

@@ -19,8 +19,10 @@ from pipelines.cloud.upload import ARTIFACT_REGISTRY, repository_path
 from pipelines.parameters import ParameterSet
 from pipelines.project.connection import Connection, console_link
 from pipelines.runs import vertex_jobs
+from trainer.data.source_options import SourceOptions
 from trainer.data.sources import SourceKind, parse_source
 from trainer.errors import InputError
+from trainer.formats import size
 
 APIS = tuple(
     f"{name}.googleapis.com" for name in ("aiplatform", "artifactregistry", "logging", "storage")
@@ -55,6 +57,8 @@ DATAFLOW_ROLES = (
     ("roles/dataflow.worker", "dataflow.workItems.lease"),
 )
 """The same for records_engine=dataflow: the step and the workers act as the account of runs."""
+PULL_ROLES = (("roles/artifactregistry.reader", "artifactregistry.repositories.downloadArtifacts"),)
+"""The same on the repository of the image, which Dataflow's workers pull as that account."""
 
 _IMAGE = re.compile(
     r"(?P<location>[a-z0-9-]+)-docker\.pkg\.dev/(?P<project>[^/]+)/(?P<repository>[^/]+)/"
@@ -131,10 +135,16 @@ def _list_checks(
         name = "your permission to act as the service account"
         checks[name] = examine_act_as_permission
         checks["service account"] = partial(examine_service_account, roles=ACCOUNT_ROLES + roles)
+        image = _IMAGE.fullmatch(settings.image)
+        if image and parameters and parameters.engine.records_engine == "dataflow":
+            pull = partial(examine_service_account, roles=PULL_ROLES, repository=image)
+            checks["the service account's permission to pull the image"] = pull
     if parameters:
         kind, place = parse_source(parameters.records.source)
         if kind.billed:
-            checks["source"] = partial(examine_billed_source, kind=kind, place=place)
+            checks["source"] = partial(
+                examine_billed_source, kind=kind, place=place, options=parameters.records
+            )
     for metric, amount in quotas.items():
         quota = partial(examine_quota, metric=metric, amount=amount)
         checks[f"quota {metric.rpartition('/')[2]}"] = quota
@@ -233,16 +243,24 @@ def examine_act_as_permission(connection: Connection) -> Finding:
     return _examine_permissions(connection, what, resource, ["iam.serviceAccounts.actAs"], grant)
 
 
-def examine_billed_source(connection: Connection, kind: type[SourceKind], place: str) -> Finding:
+def examine_billed_source(
+    connection: Connection, kind: type[SourceKind], place: str, options: SourceOptions
+) -> Finding:
     """Tell how much a run is billed for reading its source, which your own account may read."""
-    size = kind.measure(place, connection.settings.project, connection.call_api)
-    return Finding(True, f"source: {size / 1e9:,.3g} GB are billed in each run, even if unchanged")
+    billed = kind.measure(place, options, connection.settings.project, connection.call_api)
+    return Finding(True, f"source: {size(billed.size)} are billed in each run, even if unchanged")
 
 
 def examine_service_account(
-    connection: Connection, *, roles: Sequence[tuple[str, str]] = ACCOUNT_ROLES
+    connection: Connection,
+    *,
+    roles: Sequence[tuple[str, str]] = ACCOUNT_ROLES,
+    repository: re.Match[str] | None = None,
 ) -> Finding:
-    """Check whether the service account of runs has the permission that is given with each role."""
+    """Check whether the service account of runs has the permission that is given with each role.
+
+    Roles of Artifact Registry are those on a repository, by default that of pipelines.
+    """
     settings = connection.settings
     account = settings.service_account
     member = f"serviceAccount:{account}"
@@ -259,16 +277,17 @@ def examine_service_account(
         "storage": ("storage buckets", f"gs://{settings.bucket}"),
         "iam": ("iam service-accounts", account),
     }
-    if template := ARTIFACT_REGISTRY.match(settings.template_repository):
-        targets["artifactregistry"] = _repository_target(template)
+    repository = repository or ARTIFACT_REGISTRY.match(settings.template_repository)
+    if repository:
+        targets["artifactregistry"] = _repository_target(repository)
     for role, permission in roles:
         service = permission.partition(".")[0]
-        if service == "artifactregistry" and not template:
+        if service == "artifactregistry" and not repository:
             continue
         target = targets.get(service, ("projects", settings.project))
         bindings = _find_bindings(connection, of_project, role, permission)
         if not bindings and service in targets:
-            of_resource = _read_bindings(connection, service)
+            of_resource = _read_bindings(connection, service, repository)
             held = [item for item in of_resource if member in item.get("members", [])]
             bindings = _find_bindings(connection, held, role, permission)
         if not bindings:
@@ -287,16 +306,18 @@ def examine_service_account(
     return Finding(True, what)
 
 
-def _read_bindings(connection: Connection, service: str) -> list[Any]:
-    """Return the bindings on the bucket, the account of runs (iam) or the pipelines' repository."""
+def _read_bindings(
+    connection: Connection, service: str, repository: re.Match[str] | None
+) -> list[Any]:
+    """Return the bindings on the bucket, the account of runs (iam) or the repository."""
     settings = connection.settings
     if service == "storage":
         bucket = connection.storage.bucket(settings.bucket)
         policy = bucket.get_iam_policy(requested_policy_version=3, retry=connection.retry)
         return list(policy.bindings)
     method, resource = "POST", f"projects/-/serviceAccounts/{settings.service_account}"
-    if match := service != "iam" and ARTIFACT_REGISTRY.match(settings.template_repository):
-        method, resource = "GET", repository_path(match)
+    if repository and service != "iam":
+        method, resource = "GET", repository_path(repository)
     path = f"v1/{resource}:getIamPolicy?options.requestedPolicyVersion=3"
     return list(connection.call_api(service, method, path).get("bindings", []))
 

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from components.registry.model_upload import MADE_BY
@@ -21,6 +21,8 @@ _COMPARED = ("cron", "max_concurrent_run_count", "max_concurrent_active_run_coun
              "allow_queueing", "max_run_count")  # fmt: skip
 _COMPARED_IN_JOB = ("displayName", "pipelineSpec", "labels", "serviceAccount", "network",
                     "encryptionSpec", "templateUri")  # fmt: skip
+REMOVABLE = ("encryption_key", "labels", "network", "service_account", "tensorboard")
+"""Settings that the runs of a schedule lose only if that is asked for."""
 _DEFAULT_ACCOUNT = "-compute@developer.gserviceaccount.com"
 _UNSETTABLE = ("max_run_count", "end_time")
 """Fields that no update can unset."""
@@ -36,10 +38,10 @@ class Applied:
     digest: str  # SHA-256 of the pipeline that its runs start from
 
 
-def apply(connection: Connection, recipe: Recipe, *, remove_key: bool = False) -> Applied:
+def apply(connection: Connection, recipe: Recipe, *, removed: Collection[str] = ()) -> Applied:
     """Create or update a schedule as its recipe declares it; do nothing if it is up to date.
 
-    Raises InputError if its runs would lose their encryption key, unless `remove_key`.
+    Raises InputError if its runs would lose a setting, such as network, that is not `removed`.
     """
     declared = recipe.run_options.retraining
     if not declared:
@@ -49,7 +51,7 @@ def apply(connection: Connection, recipe: Recipe, *, remove_key: bool = False) -
     parameters = recipe.with_values(declared.parameters, origin="[retraining] parameters")
     package = job_request.compile_package(recipe, connection.settings)
     values = job_request.run_values(recipe, parameters, connection.settings, package, "")
-    return update(connection, package, declared, values, remove_key=remove_key)
+    return update(connection, package, declared, values, removed=removed)
 
 
 def update(
@@ -58,7 +60,7 @@ def update(
     declared: Schedule,
     values: Mapping[str, Any],
     *,
-    remove_key: bool,
+    removed: Collection[str],
 ) -> Applied:
     """Create or update the schedule of a package, with parameter values for its runs.
 
@@ -75,7 +77,7 @@ def update(
     wanted = _build_schedule(name, declared, job, settings.parent)
     repeat = "repeat the command, which creates no second one"
     with translated(f"applying the schedule of {name!r}", repeat=repeat), Change() as change:
-        reconcile = functools.partial(_reconcile, connection, name, wanted, remove_key=remove_key)
+        reconcile = functools.partial(_reconcile, connection, name, wanted, removed=removed)
         action, changed, schedule = connection.retry(reconcile)(change)
     return Applied(action, changed, schedule, package.digest)
 
@@ -153,12 +155,12 @@ def _delete(connection: Connection, schedules: list[Any]) -> None:
 
 
 def _reconcile(
-    connection: Connection, recipe: str, wanted: Any, change: Change, *, remove_key: bool
+    connection: Connection, recipe: str, wanted: Any, change: Change, *, removed: Collection[str]
 ) -> tuple[str, list[str], Any]:
     """Create or update the recipe's schedule; delete others that it may have."""
     action, existing = "unchanged", _list_current(connection, recipe)
-    for schedule in [] if remove_key else existing:
-        _check_keeps_key(recipe, schedule, wanted)
+    for schedule in existing:
+        _check_keeps_settings(recipe, schedule, wanted, removed)
     known = {schedule.name for schedule in existing}
 
     def create() -> list[Any]:
@@ -193,21 +195,34 @@ def _reconcile(
     return action, changed, kept
 
 
-def _check_keeps_key(recipe: str, existing: Any, wanted: Any) -> None:
-    """Raise InputError if the runs of a schedule would lose an encryption key."""
-    for old, new in zip(_keys_of(existing), _keys_of(wanted), strict=True):
-        if old and not new:
+def _check_keeps_settings(
+    recipe: str, existing: Any, wanted: Any, removed: Collection[str]
+) -> None:
+    """Raise InputError if the runs of a schedule would lose a setting that is not `removed`."""
+    new = _settings_of(wanted)
+    for (name, part), value in _settings_of(existing).items():
+        if value and not new.get((name, part)) and name not in removed:
+            lost = f"{name}={f'{part}={value}' if name == 'labels' else value}"
             raise InputError(
-                f"the schedule of {recipe!r} encrypts its runs with {old}, but no encryption_key "
-                "is set; set it, or give --remove-key to apply the schedule without a key"
+                f"the runs of the schedule of {recipe!r} have {lost}, which is not set now; set "
+                f"it, or give --remove {name} to apply the schedule without it"
             )
 
 
-def _keys_of(schedule: Any) -> tuple[str, str]:
-    """Return the encryption key of a schedule's runs, and that of their jobs."""
-    job = schedule.create_pipeline_job_request.pipeline_job
-    values = job.runtime_config.parameter_values
-    return job.encryption_spec.kms_key_name, values.get("encryption_spec_key_name") or ""
+def _settings_of(schedule: Any) -> dict[tuple[str, str], str]:
+    """Return settings that a schedule's runs have: by name, and run, job or the label's key."""
+    run = schedule.create_pipeline_job_request.pipeline_job
+    job = run.runtime_config.parameter_values
+    default = run.service_account.endswith(_DEFAULT_ACCOUNT)
+    return {
+        ("encryption_key", "run"): run.encryption_spec.kms_key_name,
+        ("encryption_key", "job"): job.get("encryption_spec_key_name"),
+        ("network", "run"): run.network,
+        ("network", "job"): job.get("network"),
+        ("service_account", "run"): "" if default else run.service_account,
+        ("tensorboard", "job"): job.get("tensorboard"),
+        **{("labels", key): value for key, value in _filter_labels(run.labels).items()},
+    }
 
 
 def _age(schedule: Any) -> tuple[float, str]:

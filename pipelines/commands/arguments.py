@@ -34,7 +34,8 @@ Rates = Annotated[
     typer.Option(
         "--rate",
         metavar="NAME=PRICE",
-        help="Price per hour of a machine type, of an accelerator, or of a GB of a disk type.",
+        help="Price per hour of a machine type, of an accelerator, or of a GB of a disk type; "
+        "per TiB of bigquery-query or bigquery-read.",
     ),
 ]
 

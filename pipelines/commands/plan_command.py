@@ -27,7 +27,10 @@ def plan(
     rate: Rates = None,
     batch: run_command.BatchInput = None,
 ) -> None:
-    """Show the machines, quota and price of a run. Needs no network."""
+    """Show the machines, quota and price of a run.
+
+    Asks only BigQuery, for the size of a source there.
+    """
     loaded, values = api.load(recipe), parse_values(set_, batch)
     if batch is not None:
         if minutes:

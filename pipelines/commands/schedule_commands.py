@@ -6,6 +6,8 @@ import typer
 
 from pipelines.commands.arguments import GivenSettings, RecipeName, confirm, with_settings
 from pipelines.printing import say, show_table
+from trainer.errors import InputError
+from trainer.fields import suggest
 
 app = typer.Typer(no_args_is_help=True, help="Run a recipe on the schedule that it declares.")
 
@@ -15,10 +17,14 @@ app = typer.Typer(no_args_is_help=True, help="Run a recipe on the schedule that 
 def apply(
     settings: GivenSettings,
     recipe: RecipeName,
-    remove_key: Annotated[
-        bool,
-        typer.Option("--remove-key", help="Apply it even if its runs lose their encryption key."),
-    ] = False,
+    remove: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="SETTING",
+            help="Apply it even if its runs lose a setting that they have now, such as "
+            "encryption_key, network or labels; repeat the option for more settings.",
+        ),
+    ] = None,
 ) -> None:
     """Create or update a schedule as its recipe declares it.
 
@@ -33,8 +39,13 @@ def apply(
     # Imported after the checks, as they take seconds.
     from pipelines.cloud import batch_runs, schedules
 
+    for name in remove or []:
+        if name not in schedules.REMOVABLE:
+            raise InputError(
+                f"--remove {name!r} is not a setting{suggest(name, schedules.REMOVABLE)}"
+            )
     module = batch_runs if base else schedules
-    applied = module.apply(settings.connect(), loaded, remove_key=remove_key)
+    applied = module.apply(settings.connect(), loaded, removed=remove or [])
     schedule = applied.schedule
     changed = f" ({', '.join(applied.changed)})" if applied.changed else ""
     say(f"{applied.action}{changed}: {schedule.name}")

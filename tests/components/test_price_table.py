@@ -119,7 +119,7 @@ def test_every_price_has_a_source_a_date_and_a_status():
     content = tomllib.loads(price_table.PATH.read_text())
     checked = datetime.date.fromisoformat(content["date"])
     lines = [content[name] for name in ("management", "spot", "pipeline")]
-    for name in ("series", "machines", "accelerators", "disks"):
+    for name in ("series", "machines", "accelerators", "disks", "data"):
         lines += content[name]
     for line in lines:
         assert content["sources"][line["source"]].startswith("https://")

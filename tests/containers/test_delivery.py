@@ -177,7 +177,7 @@ def test_terraform_outputs_every_variable_of_a_release():
 
     from pipelines.project.settings import Settings, variables_of
 
-    # What a release leaves out, `schedule apply` removes from the schedules.
+    # `schedule apply` stops if it would remove a setting that a release leaves out.
     passed = load(RELEASE)["jobs"]["pipeline"]["env"].keys()
     settings = {variables_of(field.name)[0] for field in fields(Settings)}
     assert passed == settings - {variables_of(name)[0] for name in ("endpoint", "transport")}

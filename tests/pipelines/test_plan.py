@@ -8,6 +8,7 @@ import yaml
 from components.machines import price_table
 from components.machines.worker_pools import build_worker_pool_specs
 from pipelines import compilation, recipe
+from tests.json_server import JsonServer
 from tests.pipelines.conftest import RECIPES
 from trainer.errors import InputError
 from trainer.formats import duration
@@ -17,6 +18,8 @@ L4 = {"chief_machine_type": "g2-standard-8", "accelerator_type": "NVIDIA_L4"}
 L4 |= {"accelerator_count": 1}
 A100 = {"chief_machine_type": "a2-highgpu-1g", "accelerator_type": "NVIDIA_TESLA_A100"}
 A100 |= {"accelerator_count": 1, "worker_count": 0, "strategy": "auto"}
+PRICES = ("on demand", "pipeline", "total")
+SPLIT_BY_TIME = 'split_by={"time": "trip_start_timestamp"}'
 METRIC = "aiplatform.googleapis.com/custom_model_training_"
 
 
@@ -49,8 +52,8 @@ def labeled(plan, monkeypatch):
 
 def test_labels_of_a_plan_are_aligned(labeled):
     for name in RECIPES:
-        labels = {"quota", "", "on demand", "spot", "pipeline", "prices", "excluded", "strategy"}
-        assert set(labeled(name)) - {"memory"} == {*labels, "missing"}
+        labels = {"quota", "", "on demand", "spot", "pipeline", "total", "prices", "excluded"}
+        assert set(labeled(name)) - {"memory"} == {*labels, "strategy", "missing"}
 
 
 def test_plan_warns_of_memory_that_vertex_ai_takes(labeled):
@@ -63,10 +66,10 @@ def test_plan_names_the_addresses_that_peered_jobs_need(labeled, monkeypatch):
     assert "network" not in labeled("digits-search")
     monkeypatch.setenv("VERTEX_NETWORK", "projects/1/global/networks/n")
     (line,) = labeled("digits-search")["network"]
-    assert line.startswith("3 jobs of 2 replicas at the same time: a reserved range of /18 or lar")
+    assert line.startswith("4 jobs of up to 2 replicas at once: a reserved range of /18 or lar")
     assert line.endswith("while they run, no training in the region runs on another network")
     (line,) = labeled("digits", worker_count=63)["network"]
-    assert "1 job of 64 replicas at the same time: more than a /16 provides" in line
+    assert "1 job of up to 64 replicas at once: more than a /16 provides" in line
 
 
 @pytest.mark.parametrize(
@@ -258,12 +261,50 @@ def test_step_that_waits_for_dataflow_has_a_small_machine(
         assert "records (30 CPUs, 100 GB), which would be billed while it waits for Data" in error
 
 
-def test_plan_says_what_it_does_not_price(labeled):
-    table = {"source": "bigquery:my-project.taxi.trips"}
-    (line,) = labeled("chicago_taxi", **table)["excluded"]
+def test_plan_says_what_it_does_not_price(labeled, monkeypatch):
+    unreachable = "http://127.0.0.1:9"
+    monkeypatch.setenv("CLOUDSDK_API_ENDPOINT_OVERRIDES_BIGQUERY", unreachable)
+    shown = labeled("chicago_taxi", source="bigquery:my-project.taxi.trips")
+    (line,) = shown["excluded"]
     assert line.startswith("BigQuery (what a query scans, or a whole table, in each run: it can't")
-    (line,) = labeled("chicago_taxi", "--set=source=csv:gs://bucket/*.csv")["excluded"]
-    assert "BigQuery" not in line
+    (line,) = shown["source"]
+    assert line.startswith("its price is unknown: no answer from 127.0.0.1:9 (Connection refused")
+    assert shown["total"][0].endswith("if a run takes the expected time, without the source")
+    (line,) = labeled("chicago_taxi", source="bigquery:SELECT 1")["source"]
+    assert line.endswith("source=bigquery:SELECT ... has no project; set GOOGLE_CLOUD_PROJECT")
+    shown = labeled("chicago_taxi", "--set=source=csv:gs://bucket/*.csv")
+    assert "BigQuery" not in shown["excluded"][0] and "source" not in shown
+
+
+def test_run_on_bigquery_costs_what_it_reads(labeled, monkeypatch):
+    answers = {
+        "GET /bigquery/v2/projects/public/datasets/taxi/tables/trips": {"numBytes": str(2**41)},
+        "GET /bigquery/v2/projects/public/datasets/taxi/tables/recent": {"type": "VIEW"},
+        "POST /bigquery/v2/projects/my-project/queries": {"totalBytesProcessed": str(2**39)},
+    }
+    monkeypatch.setenv("GOOGLE_CLOUD_PROJECT", "my-project")
+
+    def read(*flags, **settings):
+        shown = labeled("chicago_taxi", "--minutes=60", *flags, **settings)
+        return shown["source"][0], *(float(shown[key][0].split()[0]) for key in PRICES)
+
+    with JsonServer(lambda verb, path, *_: (200, answers[f"{verb} {path}"])) as server:
+        url = f"http://127.0.0.1:{server.server_port}"
+        monkeypatch.setenv("CLOUDSDK_API_ENDPOINT_OVERRIDES_BIGQUERY", url)
+        table, hour, run, total = read(source="bigquery:public.taxi.trips")
+        assert table.startswith("2.20 USD a run, even if it has not changed: 2,199.0 GB at 1.1 USD")
+        assert total == pytest.approx(hour + run + 2.2, abs=0.01)
+        twice, *_ = read("--set", SPLIT_BY_TIME, source="bigquery:public.taxi.trips")
+        assert twice.startswith("4.40 USD a run")
+        query = {"source": "bigquery:SELECT * FROM public.taxi.trips"}
+        assert read(**query)[0].startswith(
+            "3.13 USD a run, even if it has not changed: 549.8 GB at"
+        )
+        assert read("--rate=bigquery-query=10", **query)[0].startswith("5.00 USD a run")
+        (line, *_) = read(**query, query_gigabytes=500)
+        assert "the query scans 549.8 GB, more than query_gigabytes=500; select fewer" in line
+        view = {"source": "bigquery:public.taxi.recent"}
+        assert "public.taxi.recent is a view; to read a view, give a query" in read(**view)[0]
 
 
 def test_step_with_an_accelerator_is_priced_with_it():

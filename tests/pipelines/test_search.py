@@ -80,6 +80,9 @@ RATE = "parameters.learning_rate = { min = 1e-4, max = 1e-1 }"
         ("trials = 3", "[search]: parameters is empty; give each option of training to search"),
         (f"{RATE}\nparallel = 20", "parallel=20 is more than trials=12"),
         (f'{RATE}\nmetric = "mae"', "[search]: metric='mae' is none of loss, accuracy"),
+        (f"{RATE}\nfailed_trials = 13", "failed_trials=13 is more than trials=12; lower it"),
+        ("parameters.learning_rate = [1e-11, 2e-11]", "two are 1e-11 apart; Vertex AI takes up"),
+        (f"parameters.epochs = {[*range(1, 1002)]}", "of its 1001 values, two are 1 apart"),
         ("parameters.source = ['a', 'b']", "'source' can't be searched"),
         ("parameters.seed = [1, 2]", "'seed' can't be searched"),
         ("parameters.learning_rat = [1.0, 2.0]", "did you mean 'learning_rate'?"),
@@ -112,7 +115,9 @@ def test_recipe_without_a_search_is_told_one(tmp_path):
 def plan(early_stopping="none", **options):
     machines = MachineOptions()
     parameters = {"learning_rate": {"min": 0.1, "max": 0.5}}
-    search = SearchOptions(parameters=parameters, trials=8, early_stopping=early_stopping)
+    search = SearchOptions(
+        parameters=parameters, trials=8, failed_trials=7, early_stopping=early_stopping
+    )
     key = "projects/p/locations/us-central1/keyRings/r/cryptoKeys/k"
     job_options = JobOptions(timeout="3600s", encryption_spec_key_name=key)
     groups = TrainingConfig(), PipelineOptions(**options), job_options
@@ -164,7 +169,9 @@ def test_launcher_sends_the_whole_job(early_stopping):
 
 
 def test_max_cost_becomes_the_number_of_trials(capsys):
-    assert plan(max_cost=3)["max_trial_count"] == 5
+    job = plan(max_cost=3)
+    # As many as there are trials may fail.
+    assert (job["max_trial_count"], job["max_failed_trial_count"]) == (5, 5)
     with pytest.raises(SystemExit):
         plan(max_cost=0.6)
     assert "max_cost=0.6 does not cover a trial" in capsys.readouterr().err

@@ -11,11 +11,11 @@ import keras
 import numpy as np
 import pytest
 
+from components.planning import warm_start
 from tests import replicas, tables
 from tests.learned_weights import assert_equal_arrays, exported, newest_checkpoint
 from tests.small_records import digits
 from trainer.errors import RETRY_EXIT_CODE
-from trainer.training import weights
 
 TASK = "trainer.task"
 DUMP = "tests.trainer.dump_weights"
@@ -39,7 +39,7 @@ EPOCHS = 3
 
 @pytest.fixture(scope="module")
 def start(trained, tmp_path_factory) -> str:
-    return weights.copy(str(trained), str(tmp_path_factory.mktemp("start")))
+    return warm_start.copy(str(trained), str(tmp_path_factory.mktemp("start")))
 
 
 def learn(start: str, optimizer: str, epochs: int = EPOCHS) -> str:

@@ -1,9 +1,6 @@
 """Options of training: precision, stopping, schedules, clipping, strategies, augmentation."""
 
 import itertools
-import json
-import shutil
-from pathlib import Path
 
 import keras
 import numpy as np
@@ -13,18 +10,16 @@ import tensorflow as tf
 from tests import tables
 from tests.small_records import digits
 from tests.trainer.training_runs import train
-from trainer import checked_json
+from trainer.data.images.augmentation import RandomQuarterTurn, RandomShift, add_augmentation
 from trainer.data.read.reader import InputShare, read_evaluation_batches
 from trainer.data.source_options import OPERATIONS
-from trainer.engine import embeddings, strategies
+from trainer.engine import agreement, embeddings, strategies
 from trainer.engine.checkpoints import Checkpoints
 from trainer.engine.cluster import Cluster
 from trainer.errors import InputError
 from trainer.tasks.classification import Classification
 from trainer.training import loop
-from trainer.training.augmentation import RandomQuarterTurn, RandomShift, add_augmentation
-from trainer.training.config import TrainingConfig, read_saved, write_config
-from trainer.training.job import parse
+from trainer.training.config import TrainingConfig
 from trainer.training.optimization import LearningRate, create_optimizer
 from trainer.training.progress import Progress
 
@@ -180,27 +175,6 @@ def test_best_weights_outlive_a_run_that_dies(few, steep, tmp_path, monkeypatch)
             np.testing.assert_array_equal(ours, theirs)
 
 
-def test_run_of_a_version_without_the_option_keeps_what_it_did(few, steep, tmp_path):
-    shutil.copytree(steep["last"].base, tmp_path, dirs_exist_ok=True)
-    signature = tmp_path / "checkpoints" / "run.json"
-    config = write_config(TrainingConfig(**STEEP), str(tmp_path))
-    for path in (signature, Path(config)):
-        saved = checked_json.parse(path.read_text())
-        del saved["keep_epoch"]
-        path.write_text(json.dumps(saved))
-    flags = [f"--dataset={few.uri}", f"--base_output_directory={tmp_path}", f"--config={config}"]
-    old = parse(flags, {})
-    assert old.config.keep_epoch == "last"
-    assert parse([*flags, "--early_stopping_patience=2"], {}).config.keep_epoch == "last"
-    assert loop.train(old, Cluster()).kept_epoch == 6
-    with pytest.raises(InputError, match="of a run with keep_epoch='last', not 'best'; to resume"):
-        train(few, tmp_path, **STEEP)
-    values = {"early_stopping_patience": 2, "fine_tune_epochs": 3}
-    assert read_saved(values).keep_epoch == "best"
-    assert read_saved({**values, "model": "transfer"}).keep_epoch == "last"
-
-
-@pytest.mark.slow
 def test_run_without_validation_monitors_its_training_and_keeps_the_last_epoch(tmp_path):
     dataset = digits(tmp_path / "records", (64,), 0)
     run = train(dataset, tmp_path / "run", **STEEP)
@@ -287,7 +261,7 @@ def test_strategy_that_does_not_fit_the_replicas_is_refused(strategy, roles):
 @pytest.mark.parametrize("name", ["one_device", "mirrored"])
 def test_single_replica_waits_for_no_other(name):
     assert strategies.resolve(name, Cluster()) == name
-    strategies.barrier(strategies.create_strategy(name, Cluster()))
+    agreement.barrier(strategies.create_strategy(name, Cluster()))
 
 
 def test_logical_devices_stand_in_for_gpus():

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from components.planning import warm_start
 from tests.refusals import refused
 from tests.trainer.training_runs import train
 from trainer.engine import checkpoints
 from trainer.errors import InputError
-from trainer.exported import model_files
+from trainer.exported import keras_file, model_files
 from trainer.models import open_model_for
-from trainer.training import weights
 from trainer.training.progress import Progress
 
 # Isolated: neither this project nor the working folder can be imported.
@@ -36,8 +36,8 @@ def test_models_are_loaded_without_this_project(trained, row_records, tmp_path):
     images = np.random.default_rng(0).integers(0, 17, (12, 8, 8, 1), np.uint8)
     np.save(tmp_path / "images.npy", images)
     model = open_model_for("wide_and_deep", row_records, {"hidden_units": [8]}).build(row_records)
-    weights.save(model, str(tmp_path / "rows.keras"))
-    command = [*ALONE, LOADS, str(trained / weights.FILE_NAME), "rows.keras"]
+    keras_file.save(model, str(tmp_path / "rows.keras"))
+    command = [*ALONE, LOADS, str(trained / keras_file.FILE_NAME), "rows.keras"]
     result = subprocess.run(command, check=True, capture_output=True, text=True, cwd=tmp_path)
     assert int(result.stdout.split()[-1]) == model.count_params()
     logits = np.load(tmp_path / "logits.npy")
@@ -47,11 +47,11 @@ def test_models_are_loaded_without_this_project(trained, row_records, tmp_path):
 
 
 def test_training_starts_from_warm_start(trained, digit_records, tmp_path):
-    start = weights.copy(str(trained / "model"), str(tmp_path))
+    start = warm_start.copy(str(trained / "model"), str(tmp_path))
     assert start == str(tmp_path / "warm_start.keras")
     options = {"epochs": 1, "learning_rate": 1e-9, "model_options": {"dropout": 0.0}}
     run = train(digit_records, tmp_path / "run", warm_start=start, **options)
-    final = keras.saving.load_model(trained / weights.FILE_NAME)
+    final = keras.saving.load_model(trained / keras_file.FILE_NAME)
     before = [variable for variable in final.variables if "seed" not in variable.path]
     for variable, value in zip(run.model.variables, before, strict=True):
         np.testing.assert_allclose(variable.numpy(), value.numpy(), atol=1e-5)
@@ -59,8 +59,8 @@ def test_training_starts_from_warm_start(trained, digit_records, tmp_path):
 
 @pytest.mark.parametrize("start", ["", "model", "model.keras"])
 def test_job_model_and_file_have_the_same_weights(trained, tmp_path, start):
-    copy = weights.copy(f"{trained}/{start}", str(tmp_path))
-    assert Path(copy).read_bytes() == (trained / weights.FILE_NAME).read_bytes()
+    copy = warm_start.copy(f"{trained}/{start}", str(tmp_path))
+    assert Path(copy).read_bytes() == (trained / keras_file.FILE_NAME).read_bytes()
 
 
 @pytest.mark.parametrize(
@@ -76,15 +76,15 @@ def test_job_model_and_file_have_the_same_weights(trained, tmp_path, start):
 )
 def test_weights_of_another_shape_are_refused(trained, digit_records, model, options, message):
     wider = open_model_for(model, digit_records, options).build(digit_records)
-    assert re.search(message, refused(weights.load, wider, str(trained / weights.FILE_NAME)))
+    assert re.search(message, refused(keras_file.load, wider, str(trained / keras_file.FILE_NAME)))
 
 
 def test_weights_of_other_classes_are_refused(digit_records, trained, row_records, row_model):
-    weights.check_meaning(str(trained / "model.keras"), digit_records)
+    warm_start.check_meaning(str(trained / "model.keras"), digit_records)
     turned = dataclasses.replace(digit_records, classes=digit_records.classes[::-1])
     with pytest.raises(InputError, match=r"their classes are 0, 1, 2, 3, 4, \.\.\., not 9, 8, 7"):
-        weights.check_meaning(str(trained), turned)
-    weights.check_meaning(row_model, row_records)
+        warm_start.check_meaning(str(trained), turned)
+    warm_start.check_meaning(row_model, row_records)
     features = [
         dataclasses.replace(
             feature, settings={**feature.settings, "values": feature.settings["values"][::-1]}
@@ -94,12 +94,12 @@ def test_weights_of_other_classes_are_refused(digit_records, trained, row_record
         for feature in row_records.features
     ]
     with pytest.raises(InputError, match="column 'company' has other values, or in another order"):
-        weights.check_meaning(row_model, dataclasses.replace(row_records, features=features))
+        warm_start.check_meaning(row_model, dataclasses.replace(row_records, features=features))
 
 
 def test_missing_weights_are_refused(tmp_path):
     with pytest.raises(InputError, match=r"warm_start: there is no .*/job/model.keras and no"):
-        weights.copy(str(tmp_path / "job"), str(tmp_path))
+        warm_start.copy(str(tmp_path / "job"), str(tmp_path))
 
 
 def save_two(folder: Path) -> list[str]:
@@ -166,7 +166,7 @@ def test_checkpoint_is_listed_once_complete_and_may_vanish(tmp_path):
 @pytest.mark.parametrize("listed", [True, False])
 def test_flipped_bit_of_a_keras_file_is_named(trained, digit_records, tmp_path, listed):
     """Damage is found by its digest or, in a job of an earlier version, by the archive's checks."""
-    file = tmp_path / "job" / weights.FILE_NAME
+    file = tmp_path / "job" / keras_file.FILE_NAME
     shutil.copytree(trained, file.parent)
     if not listed:
         (file.parent / "model" / model_files.LIST).unlink()
@@ -174,9 +174,9 @@ def test_flipped_bit_of_a_keras_file_is_named(trained, digit_records, tmp_path, 
     model = open_model_for("small_cnn", digit_records, {}).build(digit_records)
     middle = len(whole) // 2
     file.write_bytes(whole[:middle] + bytes([whole[middle] ^ 4]) + whole[middle + 1 :])
-    assert "damaged" in refused(weights.load_model, str(file.parent), "small_cnn")
+    assert "damaged" in refused(keras_file.load_model, str(file.parent), "small_cnn")
 
     def start():
-        weights.load(model, weights.copy(str(file), str(tmp_path)))
+        keras_file.load(model, warm_start.copy(str(file), str(tmp_path)))
 
     assert "damaged" in refused(start)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, ClassVar, NamedTuple
 
 from trainer.data.source_options import SourceOptions
+from trainer.errors import InputError
 
 DIGEST_BYTES = 16
 _SPLIT_NAMES = {
@@ -46,6 +47,13 @@ class Example(NamedTuple):
     label: AnyLabel
     digest: bytes  # digest of its content, `DIGEST_BYTES` long
     split: str  # one of SPLITS if the source has its own splits, else empty
+
+
+class BilledBytes(NamedTuple):
+    """The bytes that a run is billed for reading its source."""
+
+    size: int
+    rate: str  # the name of their price per TiB in the price table
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,12 +127,15 @@ class SourceKind:
         return (), ()
 
     @classmethod
-    def measure(cls, place: str, project: str, call: Callable[..., Any]) -> int:
-        """Return the bytes that a run in a project is billed for; 0 if reading is not billed.
+    def measure(
+        cls, place: str, options: SourceOptions, project: str, call: Callable[..., Any]
+    ) -> BilledBytes:
+        """Return what a run in a project is billed for reading a source that is `billed`.
 
-        `call` sends a request to a Google API: service, HTTP method, path and body.
+        `call` sends a request to a Google API: service, HTTP method, path and body. Raises
+        InputError if that is unknown, or the run could not read the source.
         """
-        return 0
+        raise InputError(f"{cls.__name__} defines no measure(), which returns the billed bytes")
 
     @classmethod
     def version(cls, place: str, data_dir: str) -> tuple[str, str]:

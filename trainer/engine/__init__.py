@@ -16,7 +16,8 @@ other module has an optimizer apply gradients. They promise:
   gets that of all rows.
 - A loss that compares rows is computed of the whole batch where asked (`gathered_losses`).
 - Gradient accumulation and averages of weights work as on one process (`periodic_updates`).
-- What can't be so is refused by name before the first update (`step_trial`, `compile_checks`).
+- What can't be so is refused by name before the first update (`tried_step`, `compile_checks`).
+- Workers that end an epoch with different weights end the training by name (`agreement`).
 
 `checkpoints` saves variables and a state in Python, so that a training that was killed ends with
 the bits of one that was not. `cluster`, `strategies`, `parameter_servers` and `liveness` connect

@@ -18,6 +18,10 @@ from trainer.engine.periodic_updates import branch_across_replicas
 from trainer.engine.scales import Scale, Scales
 
 
+def _count_replicas() -> int:
+    return int(tf.distribute.get_strategy().num_replicas_in_sync)
+
+
 def all_reduce(values: tf.Tensor) -> tf.Tensor:
     """Return the sum over the replicas of values that may be on another device."""
     here = values * tf.ones([], values.dtype)
@@ -44,9 +48,6 @@ def _split(flat: tf.Tensor, values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
     ]
 
 
-add = tf.function(all_reduce, autograph=False)
-
-
 class Share(threading.local):
     """A replica's part of a step; tf.distribute traces each replica in its own thread."""
 
@@ -68,7 +69,9 @@ class Share(threading.local):
 
     def weigh(self, value: Any, scale: Scale) -> Any:
         """Return what a replica adds to the sum over the replicas of a value."""
-        replicas = tf.distribute.get_strategy().num_replicas_in_sync
+        replicas = _count_replicas()
+        if replicas == 1:
+            return value
         return _multiply(value, scale.factor(self.value, replicas))
 
     def average(self, value: tf.Tensor) -> tf.Tensor:
@@ -290,7 +293,11 @@ class Gradients:
 
     def add(self, waiting: list[Any], values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Return the sums over the replicas of small tensors; apply gradients that wait."""
-        *summed, flat = all_reduce_each([*waiting, _join(values)])
+        if _count_replicas() == 1:
+            summed, added = waiting, [*values]
+        else:
+            *summed, flat = all_reduce_each([*waiting, _join(values)])
+            added = _split(flat, values)
         if waiting:
             self._waiting.apply(summed)
-        return _split(flat, values)
+        return added

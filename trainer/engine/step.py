@@ -133,14 +133,20 @@ class Step:
     @contextlib.contextmanager
     def _replaced(self) -> Iterator[None]:
         """Let functions of Keras and TensorFlow compute a part of the batch."""
-        changes = [
-            replica_sums.means_of_local_rows(),
-            replica_sums.masks_of_all_rows(self._share.average),
-            replica_sums.moments_of_all_rows(self._share),
-            replica_sums.batch_means(self._share, self._scales),
-            *([losses_of_all_rows(self._model, self._share)] if self._gather_batch else []),
+        changes: list[contextlib.AbstractContextManager[None]] = []
+        if self._strategy.num_replicas_in_sync > 1:
+            changes += [
+                replica_sums.means_of_local_rows(),
+                replica_sums.masks_of_all_rows(self._share.average),
+                replica_sums.moments_of_all_rows(self._share),
+                replica_sums.batch_means(self._share, self._scales),
+                draws.by_row(),
+            ]
+        if self._gather_batch:
+            changes.append(losses_of_all_rows(self._model, self._share))
+        changes += [
+            # It calls what these have replaced.
             self._states.kept(measure_after=self._is_plain),
-            draws.by_row(),
             inlined_functions(),
             others_refused(self._model),
             *(self._gradients.of(optimizer) for optimizer in list_optimizers(self._model)),
@@ -149,3 +155,26 @@ class Step:
             for change in changes:
                 stack.enter_context(change)
             yield
+
+
+def repeat(step: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function of (batches, count, rows, totals, stop), which runs `count` steps.
+
+    It takes the batches from their iterator; `rows` are those of each step. It returns what the
+    last step has returned.
+    """
+
+    @tf.function(autograph=False)
+    def steps(batches: Any, count: tf.Tensor, rows: tf.Tensor, totals: Any, stop: tf.Tensor) -> Any:
+        def run_next(number: tf.Tensor, totals: Any, _: tf.Tensor) -> Any:
+            return number + 1, *step(next(batches), rows[number], totals, stop)
+
+        _, totals, stops = tf.while_loop(
+            lambda number, *_: number < count,
+            run_next,
+            (tf.constant(0), totals, tf.zeros([])),
+            parallel_iterations=1,
+        )
+        return totals, stops
+
+    return steps

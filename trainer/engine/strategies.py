@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Mapping
+from typing import Any
 
 import tensorflow as tf
 
@@ -88,15 +89,16 @@ def check_accelerators(count: int, environment: Mapping[str, str]) -> None:
         )
 
 
-def barrier(strategy: tf.distribute.Strategy) -> None:
-    """Wait until every worker of a multi-worker job has called this; do nothing in other jobs."""
-    if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
-        return
+def distribute(strategy: tf.distribute.Strategy, batches: tf.data.Dataset) -> Any:
+    """Distribute the elements of `batches` to this worker's replicas.
 
-    @tf.function(autograph=False)
-    def sum_up() -> tf.Tensor:
-        context = tf.distribute.get_replica_context()
-        return context.all_reduce(tf.distribute.ReduceOp.SUM, tf.ones([]))
-
-    total = strategy.run(sum_up)
-    strategy.experimental_local_results(total)[0].numpy()
+    The number of steps is known, so the dataset is declared infinite. Otherwise, each step of a
+    multi-worker job would begin with a collective operation that asks which workers still have
+    data. A single CPU uses `batches` directly, because distribution takes as long as half a step of
+    a small model.
+    """
+    devices = strategy.extended.worker_devices
+    if len(devices) == 1 and "CPU:" in devices[0]:
+        return batches
+    infinite = tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY)
+    return strategy.distribute_datasets_from_function(lambda _: batches.apply(infinite))

@@ -15,7 +15,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from trainer.engine import parameter_servers, strategies
+from trainer.engine import agreement, parameter_servers, strategies
 from trainer.engine.building import build, build_without_data
 from trainer.engine.checkpoints import repair_lists
 from trainer.engine.cluster import Cluster, from_environment
@@ -91,7 +91,7 @@ def fit(
     check_order(x, validation_data, cluster.trainers, directory, checkpoint_steps)
     if directory and cluster.is_chief:
         repair_lists(directory)
-    strategies.barrier(strategy)
+    agreement.barrier(strategy)
     done = find_done(directory, epochs)
     if validation_split and validation_data is None:
         (x, y, sample_weight), validation_data = train_validation_split(

@@ -11,7 +11,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from trainer.engine import draws, strategies
+from trainer.engine import agreement, draws
 from trainer.engine.building import build
 from trainer.engine.cluster import Cluster
 from trainer.engine.internals import pythonify_logs, validates_after
@@ -104,7 +104,7 @@ class FitLoop(abc.ABC):
                     break
             model.optimizer.finalize_variable_values(model.trainable_weights)
             called.on_train_end(logs)
-        strategies.barrier(self.strategy)  # No worker may leave while another needs it.
+        agreement.barrier(self.strategy)  # No worker may leave while another needs it.
 
     @abc.abstractmethod
     def train_epoch(self, called: keras.callbacks.CallbackList, done: int) -> dict[str, float]:
@@ -132,8 +132,3 @@ class FitLoop(abc.ABC):
     def is_stopped(self) -> bool:
         """Return whether a callback of any process has stopped the training."""
         return bool(self.model.stop_training)
-
-    def take_first(self, results: Any) -> Any:
-        """Return what the first of this process's replicas has returned."""
-        local_results = self.strategy.experimental_local_results
-        return keras.tree.map_structure(lambda value: local_results(value)[0], results)

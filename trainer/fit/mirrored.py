@@ -1,24 +1,18 @@
 """Training by `trainer.fit` on several replicas, which compute each step together."""
 
-import contextlib
 import itertools
 import warnings
-import zlib
 from collections.abc import Callable
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
-from trainer.engine import replica_sums
+from trainer.engine import tried_step
+from trainer.engine.agreement import add_up, agree, check_weights
 from trainer.engine.batches import count_rows
-from trainer.engine.compile_checks import has_steps_of_keras, is_plain
-from trainer.engine.gathered_losses import squares_as_losses
+from trainer.engine.compile_checks import is_plain
 from trainer.engine.internals import convert_optionals
-from trainer.engine.scales import Scales
-from trainer.engine.step import Step
-from trainer.engine.step_trial import find_scales, is_trial_needed
 from trainer.errors import InputError
 from trainer.fit.divided_batches import DividedBatches
 from trainer.fit.fit_loop import FitLoop
@@ -55,7 +49,7 @@ class MirroredFit(FitLoop):
     def train_epoch(self, called: keras.callbacks.CallbackList, done: int) -> dict[str, float]:
         begin, end = called.on_train_batch_begin, called.on_train_batch_end
         logs = self._run_epoch(self._training, "train_step", begin, end, done)
-        self._check_weights()
+        check_weights(self.strategy, self.model.trainable_variables)
         return logs
 
     def validate(self, called: keras.callbacks.CallbackList) -> dict[str, float]:
@@ -66,7 +60,7 @@ class MirroredFit(FitLoop):
     def train(
         self, *arguments: Any, initial_epoch: int, initial_step: int = 0, **options: Any
     ) -> None:
-        if not (self._agree(initial_epoch) and self._agree(initial_step % 2**20)):
+        if not (agree(self.strategy, initial_epoch) and agree(self.strategy, initial_step % 2**20)):
             raise InputError(
                 f"the workers do not all begin with epoch {initial_epoch + 1}, step "
                 f"{initial_step + 1}; give each the same initial_epoch, and a directory that all "
@@ -76,7 +70,7 @@ class MirroredFit(FitLoop):
         super().train(*arguments, **options)
 
     def is_stopped(self) -> bool:
-        self.model.stop_training = self._sum(float(self.model.stop_training)) > 0
+        self.model.stop_training = add_up(self.strategy, float(self.model.stop_training)) > 0
         return bool(self.model.stop_training)
 
     def _run_epoch(
@@ -101,7 +95,7 @@ class MirroredFit(FitLoop):
                 batches += itertools.islice(iterator, last - first)
                 if first == 0:
                     *_, checksum, rows = batches[0]
-                    if not self._agree(int(checksum)):
+                    if not agree(self.strategy, int(checksum)):
                         warnings.warn(_DIFFERENT, stacklevel=6)
                     if key not in steps or (key in untried and int(count_rows(rows)) > 1):
                         untried.discard(key)
@@ -128,37 +122,18 @@ class MirroredFit(FitLoop):
 
         If it may compute what is no mean over rows, it is tried with the first rows of the data.
         """
-        function = convert_optionals(self.model, function)
-        scales, plain = Scales(), is_plain(self.model)
-        several = self.strategy.num_replicas_in_sync > 1
-        gathers = several and self.gather_batch
-        is_tried = several and (gathers or is_trial_needed(self.model))
-        if gathers and not has_steps_of_keras(self.model):
-            raise InputError(
-                f"gather_batch=True can't be used with the train_step, test_step or "
-                f"compute_metrics of the model {self.model.name!r}; let Keras' own call its "
-                "compute_loss"
-            )
-        if is_tried and int(count_rows(rows)) == 1:
-            self.traced.untried.add(key)
-        elif is_tried:
-            with squares_as_losses(self.model) if gathers else contextlib.nullcontext():
-                scales = find_scales(
-                    self.model, self.strategy, function, self.states, rows, is_plain=plain
-                )
-            if gathers:  # The values of the loss are those of all rows.
-                scales.values = []
         states, first = self.states, parts.first  # The step outlives this training and its data.
-        replicas_step = Step(
+        replicas_step, is_untried = tried_step.make_step(
             self.model,
-            self.strategy,
-            function,
+            convert_optionals(self.model, function),
             states,
-            scales,
-            is_plain=plain,
-            gather_batch=gathers,
-            carry_states=not several,
+            lambda: rows,
+            is_plain=is_plain(self.model),
+            carry_states=self.strategy.num_replicas_in_sync == 1,
+            gather_batch=self.gather_batch,
         )
+        if is_untried:
+            self.traced.untried.add(key)
 
         def select(replica: int, local: Any) -> Any:
             return local[replica - first]
@@ -177,25 +152,3 @@ class MirroredFit(FitLoop):
             return logs, totals, stops
 
         return step
-
-    def _check_weights(self) -> None:
-        """Raise InputError if the workers' weights differ."""
-        checksum = 0
-        for variable in [] if self._is_alone else self.model.trainable_variables:
-            checksum = zlib.crc32(variable.numpy().tobytes(), checksum)
-        if not self._agree(checksum % 2**20):
-            raise InputError(
-                "the workers' weights differ after an epoch, so that something changed them on one "
-                "worker alone: look for what depends on the worker, its files or its clock in "
-                "callbacks and in train_step"
-            )
-
-    def _agree(self, value: int) -> bool:
-        """Return whether all workers have the same number, which is below 2^20."""
-        total, squares = self._sum([value, value * value])
-        return total * total == squares * self.strategy.num_replicas_in_sync
-
-    def _sum(self, values: Any) -> np.ndarray:
-        """Return the sums over the replicas, of which those of one worker have the same values."""
-        total = self.strategy.run(replica_sums.add, args=(tf.cast(values, tf.float64),))
-        return self.take_first(total).numpy()

@@ -144,7 +144,7 @@ class AsynchronousFit(FitLoop):
                 )
                 return states
 
-            return self.take_first(self.strategy.run(replica_measure))
+            return self.strategy.run(replica_measure)
 
         for metric, *states in zip(own, *measure(), strict=True):
             for values in zip(*states, strict=True):

@@ -4,11 +4,11 @@
 `asynchronous` schedules the steps of its workers; `evaluator` scores checkpoints; `program` runs a
 user's own program instead. `job` and `config` read what a replica is to do.
 
-`task_model` is what is minimized and measured, `optimization` has optimizers and learning rates,
-`augmentation` changes pictures. `steps` gives a batch of records to a step of trainer/engine, which
-computes it and saves checkpoints; `ownership` checks whose checkpoints a folder has.
+`task_model` is what is minimized and measured, `optimization` has optimizers and learning rates.
+`steps` gives a batch of records to a step of trainer/engine, which computes it and saves
+checkpoints; `ownership` checks whose checkpoints a folder has.
 
 Between the steps: `progress` is saved with the weights, `logs` writes history and TensorBoard,
-`profiling` and `trial` report, `rejoin` deals with lost replicas. In the end, `weights` saves the
-Keras model and `export` the SavedModel.
+`profiling` and `trial` report, `rejoin` deals with lost replicas. In the end, `export` writes the
+SavedModel.
 """

@@ -1,7 +1,6 @@
 """Training options: a typed config, and the file from which replicas read it."""
 
 import dataclasses
-import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -262,13 +261,8 @@ def phases(config: TrainingConfig) -> list[TrainingConfig]:
 
 
 def read_saved(values: dict[str, Any]) -> TrainingConfig:
-    """Return a saved config, with the options that its version did not have as that behaved."""
-    config = build(TrainingConfig, pick(TrainingConfig, values))
-    if "keep_epoch" in values:
-        return config
-    # Early stopping, in the last phase, restored the best weights.
-    stops_early = phases(config)[-1].early_stopping_patience
-    return dataclasses.replace(config, keep_epoch="best" if stops_early else "last")
+    """Return a saved config; options that its version did not have get their defaults."""
+    return build(TrainingConfig, pick(TrainingConfig, values))
 
 
 def override(config: TrainingConfig, values: Mapping[str, Any]) -> TrainingConfig:
@@ -296,17 +290,6 @@ def _parse_option(value: Any) -> Any:
         return json.loads(value) if isinstance(value, str) else value
     except ValueError:
         return value
-
-
-def configuration_digest(config: TrainingConfig, code: str) -> str:
-    """Return a digest, 16 hex digits, of everything but the records that determines the model.
-
-    Machines are excluded, because they change the speed, and the model only by rounding. The
-    version of the champion that warm_start names is also excluded: each training changes it, so a
-    scheduled run would never find that nothing has changed. `code` identifies the code that trains.
-    """
-    content = json.dumps([dataclasses.asdict(config), code], sort_keys=True)
-    return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
 def write_config(config: TrainingConfig, directory: str) -> str:

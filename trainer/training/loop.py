@@ -21,12 +21,14 @@ import tensorflow as tf
 from trainer.data.read import reader
 from trainer.data.schema import Dataset, limit_examples, load_to_train
 from trainer.data.storage import join
+from trainer.engine.agreement import barrier, check_weights
 from trainer.engine.checkpoints import Checkpoints, find_newest, read_state, repair_lists
 from trainer.engine.cluster import Cluster
 from trainer.engine.compile_checks import check_compiled
 from trainer.engine.internals import list_layers
 from trainer.engine.liveness import STEP_SECONDS, StepWatch
-from trainer.engine.strategies import barrier, create_strategy, resolve
+from trainer.engine.step import repeat
+from trainer.engine.strategies import create_strategy, distribute, resolve
 from trainer.errors import InputError
 from trainer.models import prepare_model
 from trainer.training import logs, ownership, rejoin
@@ -35,7 +37,7 @@ from trainer.training.job import Job
 from trainer.training.optimization import LearningRate, create_optimizer
 from trainer.training.profiling import StepProfiler
 from trainer.training.progress import Progress
-from trainer.training.steps import distribute, make_step, make_validation, repeat
+from trainer.training.steps import make_step, make_validation
 from trainer.training.task_model import build_task_model
 
 
@@ -128,6 +130,7 @@ class TrainingLoop:
         last = progress.phase_start + self.phase.epochs
         while progress.epoch < last and not progress.stopped:
             self.train_epoch()
+            check_weights(self.strategy, self.model.trainable_variables)
             is_best = progress.end_epoch(self._make_row(), self.phase, type(self.task_model.task))
             if is_best and self.keeps_best:
                 self.best.save(progress.epoch)

@@ -14,12 +14,13 @@ from trainer import checked_json
 from trainer.data import storage
 from trainer.data.schema import Dataset
 from trainer.data.storage import join
-from trainer.engine import parameter_servers, strategies
+from trainer.engine import agreement, parameter_servers, strategies
 from trainer.engine.cluster import Cluster, from_environment
 from trainer.errors import RETRY_EXIT_CODE, InputError, first_line
+from trainer.exported import keras_file
 from trainer.exported.results import HISTORY, METRICS
 from trainer.models import find_model_class
-from trainer.training import asynchronous, evaluator, loop, program, trial, weights
+from trainer.training import asynchronous, evaluator, loop, program, trial
 from trainer.training.export import export
 from trainer.training.job import Job
 from trainer.training.loop import PeerTerminatedError, TerminatedError, TrainingLoop
@@ -126,7 +127,7 @@ def _train(job: Job, cluster: Cluster) -> None:
         _write_results(trained.model, trained.dataset, job, figures | {"strategy": strategy})
     try:
         # Until no replica needs another for a collective operation, when they may exit.
-        strategies.barrier(trained.strategy)
+        agreement.barrier(trained.strategy)
     except _PEER_GONE:
         # A peer may exit as soon as it has passed this last barrier.
         if not tf.io.gfile.exists(join(job.base_output_directory, METRICS)):
@@ -163,8 +164,8 @@ def _measure(trained: TrainingLoop, seconds: float) -> dict[str, Any]:
 def _write_results(model: keras.Model, dataset: Dataset, job: Job, figures: dict[str, Any]) -> None:
     """Write model.keras, model/ and, last, metrics.json, which marks the results as complete."""
     base = job.base_output_directory
-    weights.save(model, join(base, weights.FILE_NAME))
-    export(model, dataset, join(base, "model"), weights.FILE_NAME, HISTORY)
+    keras_file.save(model, join(base, keras_file.FILE_NAME))
+    export(model, dataset, join(base, "model"), keras_file.FILE_NAME, HISTORY)
     metrics = {
         **figures,
         "model": job.config.model,

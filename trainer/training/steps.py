@@ -7,10 +7,9 @@ import keras
 import tensorflow as tf
 
 from trainer.data.read import reader
-from trainer.engine.compile_checks import is_own_metric, list_metrics
-from trainer.engine.scales import Scales
-from trainer.engine.step import Step
-from trainer.engine.step_trial import ROWS_TRIED, find_scales, is_trial_needed
+from trainer.engine import tried_step
+from trainer.engine.step_trial import ROWS_TRIED
+from trainer.engine.strategies import distribute
 from trainer.training.task_model import TaskModel
 
 
@@ -23,14 +22,19 @@ def make_step(
     this worker's replicas; `rows` are those of `InputShare.rows_at`, int64 [3]; the others, and
     what it returns, are those of `Step.run`.
     """
-    strategy = model.distribute_strategy
-    local_replicas = len(strategy.extended.worker_devices)
-    replicas_step = Step(
+    local_replicas = len(model.distribute_strategy.extended.worker_devices)
+
+    def read_rows() -> Any:
+        batches = reader.read_for_keras(model.task.dataset, "train", ROWS_TRIED)
+        inputs, labels, *_ = next(iter(batches))
+        return inputs, labels, tf.ones(len(labels))
+
+    replicas_step, _ = tried_step.make_step(
         model,
-        strategy,
         function,
         model.states,
-        _find_scales(model, function),
+        read_rows,
+        written=model.recipe_model,
         is_plain=model.is_plain,
         merge_rows=True,
         jit_compile=jit_compile,
@@ -52,41 +56,6 @@ def make_step(
         return totals, stops
 
     return step
-
-
-def _find_scales(model: TaskModel, function: Callable[[Any], Any]) -> Scales:
-    """Return how the values of a step add up, which is tried if the user's model needs it."""
-    one, strategy = model.recipe_model, model.distribute_strategy
-    has_own_metrics = any(is_own_metric(metric) for metric in list_metrics(one))
-    if not is_trial_needed(one) or (strategy.num_replicas_in_sync == 1 and not has_own_metrics):
-        return Scales()
-    batches = reader.read_for_keras(model.task.dataset, "train", ROWS_TRIED)
-    inputs, labels, *_ = next(iter(batches))
-    batch = inputs, labels, tf.ones(len(labels))
-    return find_scales(model, strategy, function, model.states, batch, is_plain=model.is_plain)
-
-
-def repeat(step: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function of (batches, count, rows, totals, stop), which runs `count` steps.
-
-    It takes the batches from their iterator; `rows` are those of each step. It returns what the
-    last step has returned.
-    """
-
-    @tf.function(autograph=False)
-    def steps(batches: Any, count: tf.Tensor, rows: tf.Tensor, totals: Any, stop: tf.Tensor) -> Any:
-        def run_next(number: tf.Tensor, totals: Any, _: tf.Tensor) -> Any:
-            return number + 1, *step(next(batches), rows[number], totals, stop)
-
-        _, totals, stops = tf.while_loop(
-            lambda number, *_: number < count,
-            run_next,
-            (tf.constant(0), totals, tf.zeros([])),
-            parallel_iterations=1,
-        )
-        return totals, stops
-
-    return steps
 
 
 def make_validation(
@@ -112,18 +81,3 @@ def make_validation(
         return model.read(totals)
 
     return score
-
-
-def distribute(strategy: tf.distribute.Strategy, batches: tf.data.Dataset) -> Any:
-    """Distribute the elements of `batches` to this worker's replicas.
-
-    The number of steps is known, so the dataset is declared infinite. Otherwise, each step of a
-    multi-worker job would begin with a collective operation that asks which workers still have
-    data. A single CPU uses `batches` directly, because distribution takes as long as half a step of
-    a small model.
-    """
-    devices = strategy.extended.worker_devices
-    if len(devices) == 1 and "CPU:" in devices[0]:
-        return batches
-    infinite = tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY)
-    return strategy.distribute_datasets_from_function(lambda _: batches.apply(infinite))

@@ -7,17 +7,17 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from trainer.data.images.augmentation import add_augmentation
 from trainer.data.read.model_inputs import open_inputs
 from trainer.data.schema import Dataset
 from trainer.engine.compile_checks import is_plain
 from trainer.engine.internals import build_symbolically, get_loss_tracker, has_loss
 from trainer.engine.metric_states import MetricStates
 from trainer.errors import InputError
+from trainer.exported import keras_file
 from trainer.models.model import Model
 from trainer.tasks import Task, task_of
 from trainer.tasks.base import LOSS
-from trainer.training import weights
-from trainer.training.augmentation import add_augmentation
 from trainer.training.config import TrainingConfig, seed_of
 
 _REPLACED = (
@@ -148,7 +148,7 @@ def build_task_model(
     with strategy.scope():
         model = network = prepared.build(dataset)
         if config.warm_start:
-            weights.load(model, config.warm_start)
+            keras_file.load(model, config.warm_start)
         if config.augmentation == "model":
             network = add_augmentation(model, config.augmentation_operations, seed_of(config))
         return TaskModel(model, network, task_of(dataset), config)

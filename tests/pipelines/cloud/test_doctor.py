@@ -31,7 +31,9 @@ class SpoiledProject(ProjectServices):
         self.disabled, self.missing, self.gone = set(), set(), set()  # APIs, permissions, names
         self.limits = {}  # by quota metric, without its service; other metrics are unlimited
         self.roles, self.roles_on_itself = list(ROLES), ["roles/iam.serviceAccountUser"]
-        self.roles_on_repository = ["roles/artifactregistry.reader"]
+        self.roles_on = {
+            name: ["roles/artifactregistry.reader"] for name in ("images", "pipelines")
+        }
         self.conditional, self.permissions_of = set(), {}
 
     def get_service(self, request):
@@ -70,7 +72,9 @@ class SpoiledProject(ProjectServices):
         return {"bindings": [empty, *(self.bind(role) for role in self.roles_on_itself)]}
 
     def get_repository_policy(self, request):
-        return {"bindings": [self.bind(role) for role in self.roles_on_repository]}
+        return {
+            "bindings": [self.bind(role) for role in self.roles_on[request.match["repository"]]]
+        }
 
     def get_role(self, request):
         role = request.match["role"]
@@ -87,7 +91,7 @@ class SpoiledProject(ProjectServices):
 
     def query(self, request):
         asked = json.loads(request.body)
-        assert asked["dryRun"] and not asked["useLegacySql"]
+        assert asked["dryRun"] and not asked["useLegacySql"] and not asked["useQueryCache"]
         return {"totalBytesProcessed": "1230000000"}
 
     def _find(self, request, kind):
@@ -151,7 +155,7 @@ def test_ready_project_passes_every_check(cloud, succeed):
         (lambda c: c.project.roles_on_itself.clear(),
          f"✗ service account {ACCOUNT}: no roles/iam.serviceAccountUser",
          f"gcloud iam service-accounts add-iam-policy-binding {ACCOUNT} --member=serviceAccount:"),
-        (lambda c: c.project.roles_on_repository.clear(),
+        (lambda c: c.project.roles_on["pipelines"].clear(),
          f"✗ service account {ACCOUNT}: no roles/artifactregistry.reader",
          "repositories add-iam-policy-binding pipelines --project=my-project --location=us-cen"),
         (lambda c: c.project.limits.update(custom_model_training_nvidia_t4_gpus=1),
@@ -197,9 +201,9 @@ def test_search_needs_quota_of_its_trials_too(cloud, command):
     ("flags", "api", "role", "billed"),
     [
         ("--set source=bigquery:public.taxi.trips", "bigquerystorage", "bigquery.readSessionUser",
-         ["✓ source: 75 GB are billed in each run, even if unchanged"]),
+         ["✓ source: 75.0 GB are billed in each run, even if unchanged"]),
         ("--set 'source=bigquery:SELECT * FROM public.taxi.trips'", "bigquery", "bigquery.jobUser",
-         ["✓ source: 1.23 GB are billed in each run, even if unchanged"]),
+         ["✓ source: 1.2 GB are billed in each run, even if unchanged"]),
         ("--set source=csv:gs://b/a.csv --set records_engine=dataflow", "dataflow",
          "dataflow.worker", []),
     ],
@@ -217,6 +221,16 @@ def test_needs_of_bigquery_and_dataflow_are_checked(
     wrong = [text for text in out.splitlines() if not text.startswith("✓")]
     assert wrong[0].startswith(f"✗ API {api}.googleapis.com  -> gcloud services enable {api}.goo")
     assert wrong[1].startswith(f"✗ service account {ACCOUNT}: no roles/{role}  -> gcloud projects")
+
+
+def test_workers_of_dataflow_need_to_pull_the_image(cloud, command):
+    cloud.project.roles_on["images"].clear()
+    line = "doctor chicago_taxi --set source=csv:gs://b/a.csv --set records_engine="
+    assert "✗" not in command(f"{line}local")[1]
+    _, out, _ = command(f"{line}dataflow")
+    (wrong,) = [text for text in out.splitlines() if not text.startswith("✓")]
+    assert wrong.startswith(f"✗ service account {ACCOUNT}: no roles/artifactregistry.reader  -> gc")
+    assert "repositories add-iam-policy-binding images --project=my-project" in wrong
 
 
 def test_tensorboard_needs_the_role_of_its_page(cloud, command, succeed, monkeypatch):

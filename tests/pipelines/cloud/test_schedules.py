@@ -8,6 +8,8 @@ from google.cloud.aiplatform_v1 import types
 from pipelines import version
 from tests.pipelines.cloud.conftest import RETRAINING
 
+KEY = "projects/p/locations/us-central1/keyRings/r/cryptoKeys/k"
+
 
 def changes(vertex):
     """Return the names of the requests that change something."""
@@ -218,25 +220,44 @@ def test_refused_update_recreates_the_schedule(vertex, apply, declared):
     ],
     ids=["parameter", "service account", "folder", "label"],
 )
-def test_edit_in_the_console_is_undone(apply, edit):
+def test_edit_in_the_console_is_undone(apply, edit, monkeypatch):
+    monkeypatch.setenv("VERTEX_SERVICE_ACCOUNT", "ours@my-project.iam.gserviceaccount.com")
+    monkeypatch.setenv("VERTEX_LABELS", "team=ours")
     edit(job_of(apply()[1]))
     assert apply()[0].startswith("updated (create_pipeline_job_request)")
     assert apply()[0].startswith("unchanged")
 
 
-@pytest.mark.parametrize("recipe", ["digits", "digits-batch"])
-def test_encryption_key_is_removed_only_with_a_flag(vertex, succeed, refused, declared, recipe):
+@pytest.mark.parametrize(
+    ("recipe", "name", "value"),
+    [
+        ("digits", "encryption_key", KEY),
+        ("digits-batch", "encryption_key", KEY),
+        ("digits", "network", "projects/1/global/networks/n"),
+        ("digits", "labels", "team=vision"),
+        ("digits", "service_account", "runner@my-project.iam.gserviceaccount.com"),
+    ],
+)
+def test_settings_are_removed_only_with_a_flag(
+    vertex, succeed, refused, declared, recipe, name, value
+):
     batch = '[batch]\ninput = "gs://bucket/a.jsonl"\nschedule = { cron = "0 3 * * 1" }\n'
     declared("[retraining]", f"{batch}[retraining]")
-    key = "projects/p/locations/us-central1/keyRings/r/cryptoKeys/k"
-    succeed(f"schedule apply {recipe} --encryption-key {key}")
-    message = f"encrypts its runs with {key}, but no encryption_key is set; set it, or give --rem"
+    succeed(f"schedule apply {recipe} --{name.replace('_', '-')} {value}")
+    message = f"have {name}={value}, which is not set now; set it, or give --remove {name} to app"
     assert message in refused(f"schedule apply {recipe}")
+    assert message in refused(f"schedule apply {recipe} --remove tensorboard")
     assert changes(vertex) == ["CreateSchedule"]
-    assert succeed(f"schedule apply {recipe} --remove-key").startswith("updated (create_pipeline")
+    applied = succeed(f"schedule apply {recipe} --remove {name}")
+    assert applied.startswith("updated (create_pipeline")
     (schedule,) = vertex.schedules.values()
-    assert not job_of(schedule).encryption_spec.kms_key_name
+    assert value not in str(job_of(schedule))
     assert succeed(f"schedule apply {recipe}").startswith("unchanged")
+
+
+def test_only_settings_can_be_removed(vertex, refused, declared):
+    message = "--remove 'netwrok' is not a setting; did you mean 'network'?"
+    assert message in refused("schedule apply digits --remove netwrok")
 
 
 def test_fields_set_by_vertex_ai_are_no_change(apply, declared):

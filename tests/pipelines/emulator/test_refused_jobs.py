@@ -99,16 +99,19 @@ def test_training_uses_one_network_at_a_time(services):
     ):
         with pytest.raises(exceptions.BadRequest, match=f"other: {running.name} still runs on"):
             services.create(kind, **fields)
-    for network in ("", NETWORK):
-        services.create("custom_job", job_spec=spec(POOL, network=network))
+    beside = [
+        services.create("custom_job", job_spec=spec(POOL, network=network)).name
+        for network in ("", NETWORK)
+    ]
     elsewhere = PARENT.replace("us-central1", "europe-west4")
     services.create("custom_job", parent=elsewhere, job_spec=spec(POOL, network=other))
     services.job.cancel_custom_job(name=running.name)
 
-    def has_ended():
-        return services.job.get_custom_job(name=running.name).state.name == "JOB_STATE_CANCELLED"
+    def have_ended():
+        jobs = [services.job.get_custom_job(name=name) for name in (running.name, *beside)]
+        return all(job.end_time for job in jobs)
 
-    wait_for(has_ended)
+    wait_for(have_ended)
     services.create("custom_job", job_spec=spec(POOL, network=other))
 
 

@@ -6,14 +6,13 @@ import shutil
 
 import pytest
 
-from components.planning.code_digest import code_digest
+from components.planning.code_digest import code_digest, configuration_digest
 from components.registry.registered_model import digest_dataset, training_labels
 from pipelines import compilation, recipe
 from tests.pipelines.local.package_runs import run_package, states
 from tests.registry_service import ModelService, candidate, registry_at
 from tests.trainer.data.picture_folders import two_classes, write_pictures
 from trainer.data.write.writer import create_tfrecords
-from trainer.training.config import configuration_digest
 from vertex_emulator.model_service import FOLDER_NAME
 from vertex_facts.emulation import LOCATION, PROJECT
 

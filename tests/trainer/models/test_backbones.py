@@ -11,11 +11,11 @@ import pytest
 from tests import replicas
 from tests.trainer.models.conftest import MOBILENET
 from trainer.errors import InputError
+from trainer.exported import keras_file
 from trainer.fields import default_of
 from trainer.models import backbones, open_model, open_model_for, prepare_model
 from trainer.models.backbone_table import BACKBONES
 from trainer.models.transfer import Transfer
-from trainer.training import weights
 
 
 @pytest.mark.parametrize("backbone", ["VGG16", "DenseNet121", "MobileNet"])
@@ -61,8 +61,8 @@ def test_saved_model_keeps_the_weights_of_its_backbone(colors, small_backbone, t
     model, loaded = (
         open_model_for("transfer", colors, small_backbone).build(colors) for _ in range(2)
     )
-    weights.save(model, str(tmp_path / "model.keras"))
-    weights.load(loaded, str(tmp_path / "model.keras"))
+    keras_file.save(model, str(tmp_path / "model.keras"))
+    keras_file.load(loaded, str(tmp_path / "model.keras"))
     assert_equal_weights(loaded, model)
     whole = keras.saving.load_model(tmp_path / "model.keras")
     assert_equal_weights(whole, model)

@@ -184,21 +184,21 @@ def test_weights_that_do_not_affect_the_logits_keep_their_values(module, digit_r
 
 
 def test_saved_model_is_loaded_with_the_layers_of_its_module(module, digit_records, tmp_path):
-    from trainer.training import weights
+    from trainer.exported import keras_file
 
     model = open_model("mine:scaled", {}).build(digit_records)
-    weights.save(model, str(tmp_path / weights.FILE_NAME))
-    loaded = weights.load_model(str(tmp_path), "mine:scaled")
+    keras_file.save(model, str(tmp_path / keras_file.FILE_NAME))
+    loaded = keras_file.load_model(str(tmp_path), "mine:scaled")
     images = np.full((2, 8, 8, 1), 7, np.uint8)
     np.testing.assert_array_equal(loaded(images), model(images))
 
 
 def test_lambda_in_a_saved_model_is_refused_with_the_remedy(module, digit_records, tmp_path):
-    from trainer.training import weights
+    from trainer.exported import keras_file
 
     model = open_model("mine:with_lambda", {}).build(digit_records)
-    weights.save(model, str(tmp_path / weights.FILE_NAME))
-    message = refused(weights.load_model, str(tmp_path), "mine:with_lambda")
+    keras_file.save(model, str(tmp_path / keras_file.FILE_NAME))
+    message = refused(keras_file.load_model, str(tmp_path), "mine:with_lambda")
     assert message.endswith("call keras.config.enable_unsafe_deserialization() first")
 
 

@@ -15,11 +15,13 @@ import secrets
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from trainer.data.source import BilledBytes
 from trainer.data.source_options import SourceOptions
 from trainer.data.tables.columns import TableSchema
 from trainer.data.tables.schema_parser import parse_schema
 from trainer.data.tables.table_source import TableKind, check_header
 from trainer.errors import InputError, google_errors_as_input
+from trainer.formats import size
 
 if TYPE_CHECKING:
     from trainer.data.tables.rows import Block
@@ -30,10 +32,11 @@ STREAMS = 32
 _TABLE = re.compile(r"([a-z][a-z0-9.:-]+)\.(\w+)\.([\w$-]+)")
 _QUERY = re.compile(r"\s*(SELECT|WITH)\b[^;]+;?\s*", re.IGNORECASE)
 """A single statement that only reads: a script has no temporary table."""
+_VIEW_REMEDY = "to read a view, give a query, bigquery:SELECT * FROM ..."
 _REMEDY = (
     "check that the BigQuery Storage API is enabled, and that the run's account has "
-    "roles/bigquery.dataViewer and roles/bigquery.readSessionUser; to read a view, give a query, "
-    "bigquery:SELECT * FROM ..."
+    "roles/bigquery.dataViewer and roles/bigquery.readSessionUser; "
+    f"{_VIEW_REMEDY}"
 )
 _QUERY_REMEDY = (
     "correct the query, or raise query_gigabytes; the run's account also needs "
@@ -93,14 +96,27 @@ class BigQueryReader(TableKind):
         return apis, roles
 
     @classmethod
-    def measure(cls, place: str, project: str, call: Callable[..., Any]) -> int:
+    def measure(
+        cls, place: str, options: SourceOptions, project: str, call: Callable[..., Any]
+    ) -> BilledBytes:
         if _QUERY.fullmatch(place):
-            body = {"query": place, "useLegacySql": False, "dryRun": True}
-            answer = call("bigquery", "POST", f"bigquery/v2/projects/{project}/queries", body)
-            return int(answer["totalBytesProcessed"])
+            # A result in the cache would count as 0 bytes, for about a day.
+            body = {"query": place, "useLegacySql": False, "useQueryCache": False, "dryRun": True}
+            path = f"bigquery/v2/projects/{_require(project)}/queries"
+            scanned = int(call("bigquery", "POST", path, body)["totalBytesProcessed"])
+            if 0 < options.query_gigabytes * 1e9 < scanned:
+                raise InputError(
+                    f"the query scans {size(scanned)}, more than query_gigabytes="
+                    f"{options.query_gigabytes:g}; select fewer columns or partitions, or raise it"
+                )
+            return BilledBytes(scanned, "bigquery-query")
         owner, dataset, name = place.rsplit(".", 2)
         path = f"bigquery/v2/projects/{owner}/datasets/{dataset}/tables/{name}"
-        return int(call("bigquery", "GET", path)["numBytes"])
+        table = call("bigquery", "GET", path)
+        if "VIEW" in table.get("type", ""):
+            raise InputError(f"{place} is a view; {_VIEW_REMEDY}")
+        passes = 2 if options.split_by.get("time") else 1
+        return BilledBytes(passes * int(table["numBytes"]), "bigquery-read")
 
     @classmethod
     def version(cls, place: str, data_dir: str) -> tuple[str, str]:
@@ -138,6 +154,12 @@ def _find_project() -> str:
     return next(filter(None, map(os.environ.get, names)), "")
 
 
+def _require(project: str) -> str:
+    if not project:
+        raise InputError("source=bigquery:SELECT ... has no project; set GOOGLE_CLOUD_PROJECT")
+    return project
+
+
 @functools.cache
 def _run_query(query: str, gigabytes: float) -> str:
     """Run a query once; return its temporary table as PROJECT.DATASET.TABLE.
@@ -146,9 +168,7 @@ def _run_query(query: str, gigabytes: float) -> str:
     """
     from google.cloud.bigquery import QueryJobConfig
 
-    project = _find_project()
-    if not project:
-        raise InputError("source=bigquery:SELECT ... has no project; set GOOGLE_CLOUD_PROJECT")
+    project = _require(_find_project())
     with google_errors_as_input("source: the query failed", _QUERY_REMEDY):
         most = math.ceil(gigabytes * 1e9) or None
         job = open_query_client(project).query(query, QueryJobConfig(maximum_bytes_billed=most))
