@@ -174,7 +174,7 @@ def _compile_and_run(
     if name:
         run_folders.check_name(name)
     if name in (*list_names(), run_folders.LATEST):
-        raise InputError(f"--name {name!r} means the last run of all or a recipe; give another")
+        raise InputError(f"--name {name!r} is reserved: it selects the last run; give another")
     # The imports take seconds, more on a busy machine.
     with Console().status(f"Compiling {recipe.name}"):
         from pipelines.local import execution
@@ -254,7 +254,7 @@ def find_backend(
     resolved = settings()
     if not resolved.project:
         raise InputError(
-            f"no run {run!r} in the folder {runs_directory}; to look on Vertex AI: "
+            f"no run {run!r} in the folder {runs_directory}, and for Vertex AI there is "
             f"{resolved.describe_missing('project')}"
         )
     return VertexRuns(Connection(resolved), rates or {})

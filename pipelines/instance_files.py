@@ -92,7 +92,7 @@ def _read_rows(
             raise
         dialect, present = PLAIN, columns or header
     if absent := [name for name in columns or () if name not in present]:
-        print(f"warning: {file} has no values of {listing(absent)}", file=sys.stderr)
+        print(f"warning: {file} lacks the columns {listing(absent)}", file=sys.stderr)
     if unused := [name for name in header if name not in present]:
         print(f"{file}: columns that the model does not use: {listing(unused)}", file=sys.stderr)
     for block in csv_text.read_blocks(file, 0, header, dialect):

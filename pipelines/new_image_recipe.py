@@ -64,8 +64,8 @@ _TRANSFER = {
 }
 """Those of pipelines/recipes/flowers.toml."""
 _REASON = (
-    "Transfer learning is usually much better: of 300 photos of five flowers, 0.77 are right "
-    "instead of 0.42. It downloads ImageNet's weights once; without a network, name a file of "
+    "Transfer learning is usually much better: accuracy 0.77 instead of 0.42 on 300 photos of five "
+    "flowers. It downloads ImageNet's weights once; without a network, set weights to a file of "
     "them. Its options:"
 )
 
@@ -99,7 +99,7 @@ def draft_images(source: str, label: str, values: Mapping[str, Any]) -> Draft:
     fraction = (rejected + unreadable) / (rejected + len(examples))
     if fraction > record_options.max_rejected_fraction:
         options.setdefault("max_rejected_fraction", round(min(1.0, fraction + 0.02), 2))
-    part = "" if share == 1 else f"; labels and copies are of one in {round(1 / share)} files"
+    part = "" if share == 1 else f"; labels and duplicates of one in {round(1 / share)} files"
     facts = [
         ("photos", f"{count:,}: {sample}{part}"),
         *_describe_labels(images, examples),
@@ -227,7 +227,7 @@ class _Sample:
         shown = median if least == most else f"{median} ({least} to {most})"
         kinds = ", ".join(kind for kind, _ in self._formats.most_common())
         gray = ", gray" if self.is_gray else ""
-        return f"{kinds}{gray}, {shown} pixels, by a sample of {self.read:,}"
+        return f"{kinds}{gray}, {shown} pixels, in a sample of {self.read:,}"
 
 
 def _describe_labels(images: OpenImages, examples: Sequence[Example]) -> Iterator[tuple[str, str]]:
@@ -240,13 +240,13 @@ def _describe_labels(images: OpenImages, examples: Sequence[Example]) -> Iterato
     if label and label.is_multilabel:
         labels = [name for names in labels for name in names]
     counts = Counter(labels if label else map(images.labels.name, labels)).most_common()
-    what = "labels, some of them together" if label and label.is_multilabel else "classes"
+    what = "labels, several per photo" if label and label.is_multilabel else "classes"
     shown = formats.listing((f"{name} {count:,}" for name, count in counts), 100)
     yield "label", f"{len(counts):,} {what}: {shown}"
     (largest, most), (smallest, least) = counts[0], counts[-1]
     if most > IMBALANCE * least:
         text = f"{largest} has {most / least:.2g} times as many photos as {smallest}; "
-        yield "doubtful", text + 'class_weights = "balanced" finds more of the rare ones'
+        yield "doubtful", text + 'class_weights = "balanced" recognizes more of the rare ones'
 
 
 def _describe_splits(images: OpenImages, totals: Totals) -> Iterator[tuple[str, str]]:
@@ -267,10 +267,11 @@ def _describe_copies(examples: Sequence[Example], totals: Totals) -> Iterator[tu
         paths[example.digest].append(example.reference.key)
     if copies := [equal for equal in paths.values() if len(equal) > 1]:
         pairs = ", ".join(f"{one} = {other}" for one, other, *_ in copies[:3])
-        yield "doubtful", f"equal photos: {sum(map(len, copies)) - len(copies):,}, {pairs}"
+        yield "doubtful", f"duplicates: {sum(map(len, copies)) - len(copies):,}, such as {pairs}"
     if totals.contradictions:
         pairs = ", ".join(" = ".join(pair) for pair in totals.pairs[:3])
-        yield "doubtful", f"equal photos, different labels: {totals.contradictions:,}, {pairs}"
+        text = f"duplicates with different labels: {totals.contradictions:,}, such as {pairs}"
+        yield "doubtful", text
 
 
 def _estimate_time(count: int, options: Mapping[str, Any]) -> str:

@@ -82,7 +82,7 @@ def write(
     """
     if not _NAME.fullmatch(name):
         raise InputError(
-            f"{name!r} can't name a recipe: use lower-case letters, digits and underscores, and "
+            f"{name!r} is not a recipe name: use lower-case letters, digits and underscores, and "
             "begin with a letter"
         )
     if name in recipe.list_names():
@@ -193,13 +193,13 @@ def draft_table(
     outside = "" if "split_by" in options else " outside the test split"
     comments = {
         "columns": [
-            f"Based on the {read}{proposal.rows:,} rows{outside}. Review them: only you know",
-            "which columns are known when the model is asked.",
+            f"Based on the {read}{proposal.rows:,} rows{outside}. Review them: remove columns",
+            "whose values are not known at prediction time.",
             *(f"Left out: {name} {reason}" for name, reason in proposal.left_out.items()),
         ]
     }
     if proposal.label.get("type") == "numeric":
-        comments["label"] = ["With log = true, equal ratios count as equal errors."]
+        comments["label"] = ["Add log = true to count equal ratios as equal errors."]
     rows, rejections = _parse_rows(build(RecordOptions, pick(RecordOptions, options)))
     if rejected := describe_rejections(count_rejections(rejections), rows, "rows"):
         facts.append(("rejected", rejected))
@@ -292,7 +292,7 @@ def _describe(proposal: Proposal) -> list[tuple[str, str]]:
     lines += [("left out", f"{name} {reason}") for name, reason in proposal.left_out.items()]
     if proposal.longest[1] >= _MANY_LINES:
         first, count = proposal.longest
-        note = f"the row in line {first} has {count:,} lines; is a quote never closed?"
+        note = f"the row that begins in line {first} has {count:,} lines; is a quote not closed?"
         lines.append(("doubtful", note))
     return lines
 

@@ -106,8 +106,8 @@ def change_machines(
     for name in changes:
         if name not in known:
             raise InputError(
-                f"{origin} {name} excludes --resume: a run continues as it was started, but for "
-                f"its machines; choose from {', '.join(known)}"
+                f"{origin} {name} excludes --resume, which can change only machines: "
+                f"{', '.join(known)}"
             )
     try:
         machines = fields.build(MachineOptions, {**known, **changes})

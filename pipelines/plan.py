@@ -126,7 +126,7 @@ def show_batch(values: Mapping[str, Any], rates: Sequence[str]) -> None:
     prices = price_table.load_table().override(price_table.parse_rates(rates, pools))
     hourly = price_table.describe_serving_price(machine, replicas, prices, until="the job ends")
     say(
-        f"batch     {hourly}; how long it takes depends on the instances",
+        f"batch     {hourly}; its duration depends on the number of instances",
         f"step      predict, which waits for the job: {_format_step_price(StepMachine(), prices)}",
         f"pipeline  {format_money(prices.run)} {prices.currency} a run",
         f"prices    of {prices.region}, {prices.date}, without discounts: "
@@ -243,7 +243,7 @@ class _Plan:
         provided = f"{self.parameters.training.strategy}, provisioned as {strategy}"
         yield (
             "strategy",
-            f"{provided}, ended after at most {duration(float(parse_seconds(timeout)))}",
+            f"{provided}, with a timeout of {duration(float(parse_seconds(timeout)))}",
         )
 
     def check_search_duration(self, search: SearchOptions) -> None:
@@ -269,12 +269,12 @@ class _Plan:
         price = self.cost.hourly_price()
         # The chosen one goes on where its training ended.
         done = (
-            f"{trials} of {count(search.trials, 'trial')}, {search.parallel} at the same time, and "
-            "a training with the recipe's values"
+            f"{trials} of {count(search.trials, 'trial')}, {search.parallel} in parallel, and a "
+            "training with the recipe's values"
         )
         seconds, rounds = parse_seconds(timeout), math.ceil(trials / search.parallel)
         worst = format_money(price * seconds / 3600 * (trials + 1))
-        text = f"{done}: at most {worst} {self.prices.currency}, if each is ended by its timeout"
+        text = f"{done}: at most {worst} {self.prices.currency}, if all reach their timeout"
         if not self.minutes:
             return text
         one = price * Decimal(str(self.minutes)) / 60
@@ -329,7 +329,7 @@ class _Plan:
         rate, currency = self.billed.rate, self.prices.currency
         yield (
             "source",
-            f"{format_money(self._price_source()):>{width}} {currency} a run, also if it has not "
+            f"{format_money(self._price_source()):>{width}} {currency} a run, even if it has not "
             f"changed: {size(self.billed.size)} at {self.prices.rates[rate]:g} {currency} per TiB "
             f"({rate})",
         )
@@ -342,8 +342,8 @@ class _Plan:
                 left = gigabytes * (1 - _AGENTS_SHARE)
                 yield (
                     "memory",
-                    f"of the {gigabytes:g} GB of {name}, Vertex AI's agents take up to "
-                    f"{_AGENTS_SHARE:.0%}: count on {left:g} GB",
+                    f"{left:g} GB of {name} are free: Vertex AI's agents use up to "
+                    f"{_AGENTS_SHARE:.0%} of its {gigabytes:g} GB",
                 )
 
     def _warn_of_timeout(self, timeout: str) -> Iterator[Line]:
@@ -357,14 +357,14 @@ class _Plan:
         yield (
             "cut off",
             f"{reason} ends the job after {duration(float(parse_seconds(timeout)))}, before the "
-            f"expected {self.minutes:g} min are over: {remedy}",
+            f"expected {self.minutes:g} min: {remedy}",
         )
 
     def _format_basis(self) -> Iterator[Line]:
         """Yield the basis of the prices: the table, the given rates and the spot discount."""
         prices, options = self.prices, self.parameters.pipeline
         if options.price_per_hour:
-            yield "prices", f"of the job: the parameter price_per_hour={options.price_per_hour:g}"
+            yield "prices", f"from the parameter price_per_hour={options.price_per_hour:g}"
         else:
             given = ", ".join(f"{name} {rate:g}" for name, rate in self.user_rates.items())
             table = f"of {prices.region}, {prices.date}, without discounts"
@@ -372,8 +372,8 @@ class _Plan:
             yield "prices", f"{table}: components/machines/prices.toml{by_rate}"
             yield (
                 "spot",
-                f"is estimated at {100 * prices.spot_discount:.0f}% off machines, the smallest "
-                "discount seen: it changes daily and is not guaranteed"
+                f"estimated at {100 * prices.spot_discount:.0f}% off machines, the smallest "
+                "discount seen; it changes daily"
                 + ("; rates of --rate get no discount" if given else ""),
             )
             rate = [] if isinstance(self.billed, str) else [self.billed.rate]
@@ -381,7 +381,7 @@ class _Plan:
                 if why := prices.unconfirmed.get(name):
                     yield "doubtful", f"the price of {name} is unconfirmed: {why}"
         if options.scheduling_strategy == "FLEX_START":
-            yield "", "FLEX_START has prices of its own, which are not in the table"
+            yield "", "the table has no prices of FLEX_START, which differ"
 
 
 def _format_step_price(size: StepMachine, prices: price_table.PriceTable) -> str:
@@ -393,6 +393,5 @@ def _format_step_price(size: StepMachine, prices: price_table.PriceTable) -> str
     accelerator = f" with 1 x {kind}" if kind else ""
     return (
         f"{format_money(hour)} {prices.currency} an hour for {size.cpus} CPUs and "
-        f"{size.memory_gb} GB{accelerator}: the price of the cheapest fitting type, {name}; "
-        "Vertex AI picks the closest"
+        f"{size.memory_gb} GB{accelerator}, as {name}; Vertex AI may choose another machine"
     )

@@ -136,8 +136,8 @@ class Monitoring:
 
     threshold: float = option(
         0.3,
-        help="Largest distance of a column: L-infinity of categories, Jensen-Shannon divergence of "
-        "numbers.",
+        help="Distance of a column that raises an alert: L-infinity for categories, Jensen-Shannon "
+        "divergence for numbers.",
         above=0,
         maximum=1,
     )

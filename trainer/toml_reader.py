@@ -19,12 +19,14 @@ _REMEDIES = {
     "Invalid hex value|Unescaped|Invalid escape|not a valid Unicode": (
         "write each backslash twice, or put the text into single quotes"
     ),
-    "Invalid initial character for a key part|Unclosed inline table": (
-        "write { } on one line, without a comma before the }"
+    "Illegal|Found invalid": "remove the control character",
+    "Invalid initial character for a key part": (
+        "write { } on one line, without a comma before the }, and a name after each dot"
     ),
-    "Unclosed array": "close the list with ]",
+    "Unclosed inline table": "separate entries by commas, and close the table with }",
+    "Unclosed array": "separate values by commas, and close the list with ]",
     "Invalid value": "put texts into quotes; write true, false, and 0.5 instead of .5",
-    "Expected newline": "put texts into quotes; write numbers as 1000 and 0.9",
+    "Expected newline": "write one value a line, texts in quotes, numbers as 1000 and 0.9",
 }
 """Remedies, by a pattern of tomllib's message."""
 

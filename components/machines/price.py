@@ -28,9 +28,8 @@ def hourly_price(pools: Sequence[Mapping[str, Any]], rates: Mapping[str, float])
     missing = [name for name in part_names(pools) if name not in rates]
     if missing:
         raise UnknownPriceError(
-            f"no price is known for {', '.join(missing)}; give it as "
-            f"--rate {missing[0]}=PRICE to plan and status, or give the whole job's price as the "
-            "parameter price_per_hour"
+            f"no price for {', '.join(missing)}; give --rate {missing[0]}=PRICE to plan and "
+            "status, or set price_per_hour to the whole job's price"
         )
     return sum(
         (
@@ -69,7 +68,7 @@ class JobCost:
         """
         basis = f"at the list prices of {rates_of}, without discounts"
         if self.price_per_hour:
-            basis = "by the parameter price_per_hour"
+            basis = "from the parameter price_per_hour"
         try:
             price = float(self.hourly_price())
         except UnknownPriceError:
@@ -104,9 +103,8 @@ class JobCost:
         affordable = int(Decimal(str(self.max_cost)) // each) - 1
         if affordable < 1:
             raise InputError(
-                f"max_cost={self.max_cost:g} does not pay for a trial beside the training with the "
-                f"recipe's values, if each takes timeout={timeout}; raise max_cost, or lower "
-                "timeout"
+                f"max_cost={self.max_cost:g} does not cover a trial and the training with the "
+                f"recipe's values, at timeout={timeout} each; raise max_cost, or lower timeout"
             )
         return min(trials, affordable)
 

@@ -159,7 +159,7 @@ def step_price(
             candidates.append((prices.hourly_price([pool]), machine.name))
     if not candidates:
         raise UnknownPriceError(
-            f"no price is known for a machine of {cpus} CPUs and {memory_gb} GB with "
+            f"no price for a machine of {cpus} CPUs and {memory_gb} GB with "
             f"{accelerator_type or 'no accelerator'}"
         )
     return min(candidates)

@@ -91,7 +91,7 @@ class MachineOptions:
 
     def __post_init__(self) -> None:
         if not self.image_uri.strip():
-            raise InputError("image_uri='' names no image; set it to the --image of compile.py")
+            raise InputError("image_uri is empty; set it to the --image of compile.py")
         if bool(self.accelerator_type) != bool(self.accelerator_count):
             raise InputError(
                 f"accelerator_type={self.accelerator_type!r} with accelerator_count="

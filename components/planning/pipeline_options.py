@@ -27,16 +27,16 @@ class PipelineOptions:
     )
     max_drift: float = option(
         0.0,
-        help="Largest population stability index of a column or of the classes since the training "
-        "data of model_name's champion. A guard against broken sources: a run whose data have "
-        "drifted further fails before training, and so does each later one; 0: no limit.",
+        help="Largest drift (population stability index) of a column or of the classes since the "
+        "training data of model_name's champion. Guards against broken sources: a run with more "
+        "drift fails before training, as does each later one; 0: no limit.",
         minimum=0,
     )
     min_drift: float = option(
         0.0,
-        help="Train only if the population stability index of a column or of the classes since the "
-        "training data of model_name's champion exceeds min_drift, such as 0.1. For scheduled "
-        "runs; 0: train regardless of drift.",
+        help="Train only if the drift (population stability index) of a column or of the classes "
+        "since the training data of model_name's champion exceeds this, such as 0.1. For "
+        "scheduled runs; 0: train regardless of drift.",
         minimum=0,
     )
     resume_from: str = option(
@@ -70,8 +70,8 @@ class PipelineOptions:
     def __post_init__(self) -> None:
         if self.max_drift and self.min_drift >= self.max_drift:
             raise InputError(
-                f"min_drift={self.min_drift:g} is not below max_drift={self.max_drift:g}, so that "
-                "no drift would lead to training; lower min_drift, or raise max_drift"
+                f"min_drift={self.min_drift:g} is not below max_drift={self.max_drift:g}, so "
+                "no run would train; lower min_drift, or raise max_drift"
             )
 
     def cost_of(self, pools: Sequence[Mapping[str, Any]], rates: Mapping[str, float]) -> JobCost:

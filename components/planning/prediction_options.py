@@ -30,7 +30,7 @@ class ServingOptions:
     )
     max_replicas: int = option(
         1,
-        help="Largest number of machines, added as the load rises.",
+        help="Maximum number of machines, added as the load rises.",
         minimum=1,
         maximum=MAX_REPLICAS,
     )
@@ -100,6 +100,6 @@ def format_of(input: str) -> str:
         if input.lower().endswith(ending):
             return kind
     raise InputError(
-        f"input={input!r} is in no format of batch prediction; give files that end in "
+        f"input={input!r} has no format of batch prediction; give files that end in "
         f"{', '.join(FORMATS)}, or bq://PROJECT.DATASET.TABLE"
     )

@@ -45,26 +45,28 @@ class SearchOptions:
     parameters: dict = option(
         {}, help="Options of training to search, each with its range or its values."
     )
-    trials: int = option(12, help="Number of trainings with values of the search.", minimum=2)
-    parallel: int = option(2, help="Number of trials at the same time.", minimum=1)
+    trials: int = option(
+        12, help="Number of trials, each a training with searched values.", minimum=2
+    )
+    parallel: int = option(2, help="Number of trials that run in parallel.", minimum=1)
     metric: str = option(
         "loss",
-        help="Validation metric by which trials are judged.",
+        help="Validation metric that ranks trials.",
         choices=("loss", "accuracy", "mae", "example_f1"),
     )
     algorithm: str = option(
         "default",
-        help="How values are chosen; default: by what earlier trials have found.",
+        help="How values are chosen; default: by the results of earlier trials.",
         choices=ALGORITHMS,
     )
     early_stopping: str = option(
         "none",
-        help="Rule by which bad trials are stopped before their last epoch; it compares trials "
-        "after the same time.",
+        help="Rule that stops bad trials before their last epoch, by a comparison after the same "
+        "time.",
         choices=("none", *STOPPING),
     )
     failed_trials: int = option(
-        0, help="Number of trials that may fail before the search does; 0: as the service decides.",
+        0, help="Number of trials that may fail before the search fails; 0: the service decides.",
         minimum=0,
     )  # fmt: skip
 
@@ -92,22 +94,22 @@ class SearchedParameter:
     """Vary an option of training in a search: by its `values`, or from `min` to `max`."""
 
     values: list = option([], help="Values to try.")
-    min: float | None = option(None, help="Least value.")
-    max: float | None = option(None, help="Largest value.")
+    min: float | None = option(None, help="Minimum value.")
+    max: float | None = option(None, help="Maximum value.")
     scale: str = option(
         "linear", help="Scale on which they are spread.", choices=("linear", "log", "reverse_log")
     )
-    when: dict = option({}, help="Another option, and those of its values with which this counts.")
+    when: dict = option({}, help="Another option, and its values with which this one is searched.")
 
     def __post_init__(self) -> None:
         values, low, high = self.values, self.min, self.max
         if values and (low, high, self.scale) != (None, None, "linear"):
-            raise InputError("there are values, and a range; give one")
+            raise InputError("both values and a range are given; give one")
         if values:
             kinds, different = {*map(_is_number, values)}, {*map(repr, values)}
             if len(kinds) > 1 or len(different) < max(2, len(values)):
                 raise InputError(
-                    f"values={values} is no list of two or more different values of one type"
+                    f"values={values} is not a list of two or more different values of one type"
                 )
             if kinds == {True} and (len(values) > _MOST_VALUES or _find_gap(values) < _LEAST_GAP):
                 raise InputError(
@@ -116,12 +118,12 @@ class SearchedParameter:
                     "range"
                 )
         elif low is None or high is None or low >= high:
-            raise InputError(f"min={low} and max={high} are no range; give two numbers, or a list")
+            raise InputError(f"min={low} and max={high} are not a range; give numbers, or a list")
         elif self.scale != "linear" and low <= 0:
             raise InputError(f"scale={self.scale!r} needs numbers above 0, but min={low}")
         if len(self.when) > 1 or not all(isinstance(values, list) for values in self.when.values()):
             raise InputError(
-                f"when = {self.when!r} is no table of one option with a list of its values"
+                f"when = {self.when!r} is not a table of one option with a list of its values"
             )
 
 
@@ -134,8 +136,8 @@ def read_parameters(search: SearchOptions, config: TrainingConfig) -> dict[str, 
             known = found.get(parent, parameter)
             if known.when or not wanted or not {*map(repr, wanted)} <= {*map(repr, known.values)}:
                 raise InputError(
-                    f"{name}: when names {parent}={wanted}, which are no values that the search "
-                    "has for an option without a condition"
+                    f"{name}: when: {parent}={wanted} is not a list of values that the search has "
+                    "for an option without a condition"
                 )
         if search.algorithm == "grid" and not parameter.values and kinds[name] is not int:
             raise InputError(

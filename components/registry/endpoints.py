@@ -141,7 +141,7 @@ class Endpoints:
         newest, *older = [*shares(endpoint)] or ["now"]
         if not older:
             raise InputError(
-                f"the endpoint of {model} serves no version before {newest}; promote one and "
+                f"the endpoint of {model} serves no version older than {newest}; promote one and "
                 "deploy it"
             )
         self.changes.shift_traffic(endpoint, {older[0]: 100})
@@ -204,6 +204,6 @@ def _compute_split(version: str, traffic: int, present: dict[str, int]) -> dict[
     if traffic == 100:
         return {version: 100}
     if not others:
-        raise InputError(f"--traffic {traffic}: no other version can get the rest; give 100")
+        raise InputError(f"--traffic {traffic}: no other version can take the rest; give 100")
     rest = max(others, key=others.__getitem__)
     return {version: traffic, rest: 100 - traffic} if traffic else {rest: 100}

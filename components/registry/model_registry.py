@@ -133,8 +133,8 @@ class ModelRegistry:
             promote = promote or f"python -m pipelines promote RECIPE --model-name {model}"
             hints.insert(
                 0,
-                f"version {number} is registered, but not as champion ({description}): "
-                f"{promote} --version {number} makes it the champion",
+                f"version {number} is registered, but not as champion ({description}); "
+                f"`{promote} --version {number}` makes it the champion",
             )
         problem = f"model {model!r} has no champion in {searched or self.parent} yet"
         raise InputError("; ".join([problem, *(hints or [train])]))
@@ -247,7 +247,7 @@ class ModelRegistry:
             del promoted[max(promoted)]
         if not promoted:
             raise InputError(
-                f"model {model!r} has had no champion before "
+                f"model {model!r} had no champion before "
                 f"{champion.name if champion else 'now'}; promote a version with --version"
             )
         if champion and withdrawn:
@@ -287,7 +287,7 @@ class ModelRegistry:
         existing = self.list_versions(model)
         if existing and not any(version.is_ours for version in existing):
             raise InputError(
-                f"the model {model!r} in {self.parent} is not of this project: none of its "
+                f"the model {model!r} in {self.parent} was not made by this project: none of its "
                 f"versions has the label made-by or the alias {CHAMPION}; give another model_name"
             )
         try:

@@ -98,15 +98,15 @@ def _parse_field(text: str, unit: str, minimum: int, maximum: int) -> frozenset[
     for part in text.lower().split(","):
         match = _PART.fullmatch(re.sub("[a-z]+", lambda word: names.get(word[0], word[0]), part))
         if not match:
-            raise UsageError(f"{part!r} is no {unit}; give *, numbers, ranges and steps")
+            raise UsageError(f"{part!r} is not a valid {unit}; give *, numbers, ranges and steps")
         first, last, step = (int(group) if group else None for group in match.groups())
         for number in (first, last):
             if number is not None and not minimum <= number <= maximum:
-                raise UsageError(f"{number} is no {unit}; give {minimum} to {maximum}")
+                raise UsageError(f"{number} is not a valid {unit}; give {minimum} to {maximum}")
         if last is None:
             last = first if first is not None and not step else maximum
         first = minimum if first is None else first
         if last < first:
-            raise UsageError(f"{part!r} is no {unit}; give the smaller one first")
+            raise UsageError(f"{part!r} is not a valid {unit}; give the smaller one first")
         values |= set(range(first, last + 1, step or 1))
     return frozenset(values)

@@ -248,7 +248,7 @@ def examine_billed_source(
 ) -> Finding:
     """Tell how much a run is billed for reading its source, which your own account may read."""
     billed = kind.measure(place, options, connection.settings.project, connection.call_api)
-    return Finding(True, f"source: {size(billed.size)} are billed in each run, also if unchanged")
+    return Finding(True, f"source: {size(billed.size)} are billed in each run, even if unchanged")
 
 
 def examine_service_account(

@@ -71,7 +71,7 @@ def update(
     settings, name = connection.settings, package.recipe
     end = vertex_jobs.seconds_of(parse_time(declared.end))
     if end and end < time.time():
-        raise InputError(f"end={declared.end!r} is past, so no run would start; move it")
+        raise InputError(f"end={declared.end!r} has passed, so no run would start; set a later one")
     job = job_request.build_pipeline_job(package, settings, values)
     job.template_uri = upload.pin_template(connection, package)
     wanted = _build_schedule(name, declared, job, settings.parent)

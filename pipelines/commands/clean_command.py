@@ -23,10 +23,10 @@ def clean(
     ],
     recipe: RecipeFilter = None,
     keep_last: Annotated[
-        int, typer.Option(min=0, help="Number of each recipe's last successful runs to keep.")
+        int, typer.Option(min=0, help="Keep this many of each recipe's last successful runs.")
     ] = 0,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Delete nothing.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List what would be deleted.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Don't ask.")] = False,
 ) -> int:
     """Delete old runs, their jobs and folders, finished schedules, unused model versions.
 
@@ -47,7 +47,7 @@ def clean(
         say("nothing to delete")
         return 0
     if dry_run:
-        say(f"{len(items)} would be deleted; nothing was deleted, because of --dry-run")
+        say(f"{len(items)} would be deleted (--dry-run)")
         return 0
     if not confirm(f"Delete these {len(items)}?", yes=yes):
         return 0

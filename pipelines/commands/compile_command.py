@@ -16,7 +16,7 @@ from pipelines.printing import say
 def main(
     settings: GivenSettings,
     recipes: Annotated[
-        list[str] | None, typer.Argument(metavar="RECIPE", help="Default: all recipes.")
+        list[str] | None, typer.Argument(metavar="RECIPE", help="Recipes to compile; default: all.")
     ] = None,
     output_directory: Annotated[
         Path, typer.Option(help="Folder to write the files to.", callback=expand_folder)

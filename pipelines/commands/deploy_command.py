@@ -52,7 +52,7 @@ def deploy(
     connection = settings.connect()
     labels = connection.settings.labels
     endpoints = Endpoints(connection.endpoints, connection.registry, labels, say)
-    repeat = "repeat the command, which does nothing twice"
+    repeat = "repeat the command, which is safe"
     with translated(f"serving {model!r}", repeat=repeat), _explained_if_interrupted(recipe):
         if rollback:
             say(f"{model}@{endpoints.roll_back(model)} has all traffic")
@@ -124,7 +124,7 @@ def _explained_if_interrupted(recipe: str) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         say(
-            "What has begun continues, and a version that is deployed is billed. To end that: "
+            "Vertex AI continues what has begun, and bills deployed versions. To remove them: "
             f"python -m pipelines deploy {recipe} --undeploy"
         )
         raise

@@ -14,9 +14,7 @@ def doctor(
     settings: GivenSettings,
     recipe: Annotated[
         str,
-        typer.Argument(
-            metavar="RECIPE", help="Also check the quota for the machines of this recipe."
-        ),
+        typer.Argument(metavar="RECIPE", help="Also check the quota for this recipe's machines."),
     ] = "",
     set_: SetOptions = None,
 ) -> int:

@@ -26,7 +26,7 @@ def emulator(
         ),
     ] = Path("emulated"),
 ) -> None:
-    """Start an emulator of Vertex AI; print the environment that points other commands to it."""
+    """Start an emulator of Vertex AI; print the variables that point other commands to it."""
     root = folder.resolve()
     ended = threading.Event()
     with contextlib.ExitStack() as stack:

@@ -27,11 +27,12 @@ def first_hour(
         bool, typer.Option("--list", help="Print the rows as a table in Markdown instead.")
     ] = False,
 ) -> int:
-    """Try what Google's documentation leaves open: the rows of docs/first-hour.md, in an hour.
+    """Test in your project what Google's documentation leaves open (docs/first-hour.md).
 
-    Asks before each row that costs or deletes, and shows what is found beside what is expected.
-    Writes requests, answers, states and times to first-hour-<time>.json, without the names of the
-    project, its accounts and buckets. Interrupted, the same command continues.
+    Takes an hour. Asks before each row that costs money or deletes something, and shows what is
+    found beside what is expected. Writes requests, answers, states and times to
+    first-hour-<time>.json, without the names of the project, its accounts and buckets. After an
+    interruption, the same command continues.
     """
     from pipelines import plan
     from pipelines.cloud.first_hour import EXPECTED, OTHER, SKIPPED, Hour, list_lines
@@ -42,7 +43,7 @@ def first_hour(
         return 0
     settings = GivenSettings({}).load().require("project", "pipeline_root")
     if not yes and not sys.stdin.isatty():
-        raise InputError("no terminal to ask on before a row that costs; add --yes")
+        raise InputError("no terminal to ask on before a row that costs money; add --yes")
 
     def ask(row: "Row") -> tuple[str, str]:
         if row.do:

@@ -79,7 +79,7 @@ def _describe(drifts: "Drifts", threshold: float) -> Iterator[str]:
     for column in drifts.columns:
         if column.noise > threshold and column not in drifted:
             needed = column.count_needed_rows(threshold)
-            enough = f"at least {needed:,}" if needed else "the training rows are too few, too"
+            enough = f"at least {needed:,}" if needed else "too few training rows, too"
             unknown.append(f"{column.name} ({enough})")
     if steady := len(drifts.columns) - len(drifted) - len(unknown):
         yield f"no drift in {count(steady, 'column')}"

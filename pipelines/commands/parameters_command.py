@@ -27,7 +27,7 @@ def list_parameters(
         ),
     ] = "",
 ) -> None:
-    """List the pipeline's parameters, which --set sets."""
+    """List the parameters that --set can change."""
     console, wanted = Console(), word.lower()
     found = {topic: _find_names(topic, wanted) for topic in TOPICS}
     if not any(found.values()):
@@ -47,7 +47,7 @@ def list_parameters(
         for kind, keys in KEYS.items():
             _show_options(console, f"type {kind}: {MEANINGS[kind]}", Column, keys)
         _show_options(console, "crosses: combinations of columns", Cross)
-        _show_options(console, "split_by: what decides a row's split", SplitBy)
+        _show_options(console, "split_by: how rows are split", SplitBy)
 
 
 def _find_names(topic: str, wanted: str) -> list[str]:

@@ -27,9 +27,9 @@ def plan(
     rate: Rates = None,
     batch: run_command.BatchInput = None,
 ) -> None:
-    """Show the machines of a run, their quota and their price.
+    """Show the machines, quota and price of a run.
 
-    Asks no server but BigQuery, for the size of a source there.
+    Asks only BigQuery, for the size of a source there.
     """
     loaded, values = api.load(recipe), parse_values(set_, batch)
     if batch is not None:

@@ -56,7 +56,7 @@ def predict(
     model_name: ModelName = None,
     runs_directory: RunsDirectory = None,
 ) -> None:
-    """Print what a recipe's model answers for images or rows in files."""
+    """Print the predictions of a recipe's model for images or rows in files."""
     loaded = recipes.load(recipe)
     directory = runs_directory or RUNS
     if endpoint is not None and (model_name or runs_directory):
@@ -204,7 +204,7 @@ def _parse_predictions(body: dict[str, Any], names: Sequence[str]) -> list[dict[
         return body["predictions"]
     refused = body.get("instances", [])
     if not refused:
-        raise InputError(str(body.get("error", "the server answered no predictions")))
+        raise InputError(str(body.get("error", "the server's answer contains no predictions")))
     listed = "; ".join(
         f"{names[instance['index']]} {instance['error']}" for instance in refused[:_SHOWN]
     )

@@ -69,7 +69,7 @@ def write_recipe(
         typer.Option(
             metavar="JSON",
             help="How to read a column, as in a recipe: "
-            '\'{"name": "price", "format": "1.234,56"}\'; may be repeated.',
+            '\'{"name": "price", "format": "1.234,56"}\'; repeat the option for more columns.',
             show_default=False,
         ),
     ] = [],  # noqa: B006 - Typer copies it
@@ -78,7 +78,7 @@ def write_recipe(
         str,
         typer.Option(
             metavar="COLUMN",
-            help="Show all that is known about a column, and write nothing.",
+            help="Show what was found out about a column; write nothing.",
             show_default=False,
         ),
     ] = "",
@@ -86,7 +86,7 @@ def write_recipe(
         bool, typer.Option("--search", help="Add a search for hyperparameters.")
     ] = False,
 ) -> None:
-    """Write a recipe for a table or photos, and say what was understood.
+    """Write a recipe for a table or photos, and show how the data are read.
 
     Based on the first 200,000 rows of a table, without those of the test split. The recipe says
     which columns are left out and why, and lists what to check.

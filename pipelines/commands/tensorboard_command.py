@@ -52,7 +52,7 @@ def tensorboard(
     # Paths are relative to the folder of runs, because its name may contain a comma.
     directories = [f"{run.name}:{os.path.relpath(f'{run.training}/logs', folder)}" for run in runs]
     flags = [f"--logdir_spec={','.join(directories)}", "--host=127.0.0.1", "--port=default"]
-    say(f"{count(len(runs), 'run')}, without TensorFlow; Ctrl-C ends TensorBoard")
+    say(f"{count(len(runs), 'run')} in TensorBoard (without TensorFlow); Ctrl-C ends it")
     sys.stdout.flush()
     os.chdir(folder)
     # Replace this process: TensorBoard gets its signals, and no child can outlive it.

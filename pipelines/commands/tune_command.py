@@ -24,7 +24,9 @@ def tune_recipe(
     recipe: RecipeName,
     local: Annotated[bool, typer.Option("--local", help="Search on this machine.")] = False,
     trials: Annotated[int | None, typer.Option(help="Number of trials.")] = None,
-    parallel: Annotated[int | None, typer.Option(help="Number of trials at the same time.")] = None,
+    parallel: Annotated[
+        int | None, typer.Option(help="Number of trials that run in parallel.")
+    ] = None,
     search: Annotated[
         list[str] | None,
         typer.Option(
@@ -40,8 +42,7 @@ def tune_recipe(
 ) -> int:
     """Search for hyperparameters as the recipe's `search` table says, and train with the best.
 
-    Its run is one of the recipe RECIPE-search: give that name to `compile`, `schedule` and
-    `run --resume`.
+    The name of the search is RECIPE-search: give it to `compile`, `schedule` and `run --resume`.
     """
     changes: dict[str, Any] = parse_values(search, option="--search")
     counts = {"trials": trials, "parallel": parallel}

@@ -89,5 +89,5 @@ def _describe_others(
         return f"{' and '.join(champions)} {have} one: {option}{champions[-1]}"
     if trained:
         command = _promote_command(recipe, trained[-1], runs_directory)
-        return f"{trained[-1]} has versions, but no champion: {command} lists them"
+        return f"{trained[-1]} has versions, but no champion; `{command}` lists them"
     return ""

@@ -55,10 +55,10 @@ def _replica_rows(job: BackgroundJob, folder: str) -> Iterator[Row]:
             text = "shut down with the job"
         elif replica.state == "RUNNING" and replica is job.replicas[0] and not text:
             others = len(job.replicas) - 1
-            text = "starting: loads TensorFlow"
+            text = "starting: loading TensorFlow"
             if others:
                 awaited = f"{others} replicas" if others > 1 else "replica"
-                text += f", then waits for the other {awaited}"
+                text += f", then waiting for the other {awaited}"
         if replica.restarts and replica.state != "STOPPED":
             text = f"restart {replica.restarts} of {MAX_RESTARTS}  {text}".rstrip()
         # The view shows the run's folder above the table.

@@ -94,9 +94,9 @@ def follow(
         try:
             if recipe:
                 experiment = experiments.add(connection, recipe, run_id)
-                say(f"compared  {experiments.link(settings, experiment)}")
+                say(f"compare   {experiments.link(settings, experiment)}")
         except (CloudError, InputError) as error:
-            say(f"warning   the run is in no experiment: {error}")
+            say(f"warning   the run was not added to an experiment: {error}")
         if detach:
             say(f"status    python -m pipelines status {run_id}")
             return 0
@@ -134,7 +134,7 @@ def _wait_for_end(connection: Connection, run_id: str) -> Run:
                 job = vertex_jobs.fetch(connection, run_id, patient)
             except vertex_jobs.NoRunError:
                 raise CloudError(
-                    f"the run {run_id!r} was started, but somebody has deleted it since"
+                    f"the run {run_id!r} was started, but has been deleted since"
                 ) from None
             except (CloudError, InputError) as error:
                 advice = f"the run may continue: python -m pipelines status {run_id}"

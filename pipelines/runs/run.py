@@ -82,7 +82,7 @@ class TrainingJob:
         """Raise InputError if the job has no replica of this name; `run` is its run's."""
         if name not in self.replica_names:
             known = ", ".join(self.replica_names)
-            raise InputError(f"--replica {name!r} is not a replica of {run}: {known}")
+            raise InputError(f"--replica {name!r} is not a replica of {run}; known: {known}")
 
     @property
     def has_ended(self) -> bool:

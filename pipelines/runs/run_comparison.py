@@ -166,14 +166,14 @@ def _describe_differences(
     missing = [run.name for run, answers in pairs if answers is None]
     if missing:
         return [
-            f"No test of the difference: {' and '.join(missing)} kept no predictions of the test "
-            "records. Compare the intervals."
+            f"The difference can't be tested: {' and '.join(missing)} kept no predictions of the "
+            "test records. Compare the intervals."
         ]
     assert first_answers
     assert second_answers
     if first_answers.examples != second_answers.examples:
         return [
-            "No test of the difference: the runs were evaluated on different test records. "
+            "The difference can't be tested: the runs were evaluated on different test records. "
             "Compare the intervals."
         ]
     return [

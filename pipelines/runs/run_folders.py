@@ -135,7 +135,9 @@ def find(runs_directory: pathlib.Path, name: str) -> pathlib.Path:
     """Return the folder of a run by name; "latest" is the run that was started or resumed last."""
     if exists(runs_directory, name):
         return (runs_directory / name).resolve()
-    raise InputError(f"no run {name!r} in {runs_directory}; `python -m pipelines runs` lists them")
+    raise InputError(
+        f"no run {name!r} in {runs_directory}; `python -m pipelines runs` lists the runs"
+    )
 
 
 def load_by_name(runs_directory: pathlib.Path, name: str) -> Run:
@@ -236,7 +238,7 @@ def _check_start(path: pathlib.Path, started: Any, record: RunRecord) -> None:
     """Raise InputError if a run with another start than that of run.json wrote a file beside it."""
     if started != record.started:
         raise InputError(
-            f"{path} and {RECORD_FILE_NAME} beside it are of different runs: they name the starts "
+            f"{path} and {RECORD_FILE_NAME} beside it belong to different runs, started "
             f"{started!r} and {record.started!r}; restore the one that was replaced"
         )
 

@@ -61,7 +61,7 @@ class LocalRuns:
                 lines = list(failures.remove_noise(lines))
             prefix = f"{log.stem}: " if len(logs) > 1 else ""
             shown += [f"{prefix}{line}" for line in lines[-count:]]
-        return shown if logs else [f"no lines yet: {directory / 'logs'}"]
+        return shown if logs else [f"no log lines yet: {directory / 'logs'}"]
 
     def job_lines(self, job: TrainingJob) -> list[str]:
         """Return no lines: the machines of a job are this one."""
@@ -105,7 +105,7 @@ def _check_jobs(run: Run, directory: pathlib.Path) -> None:
             name = job_state.read(folder).job.get("name")
             if name not in task.custom_jobs:
                 raise InputError(
-                    f"{path} is of another job than {run.name} has launched: {name}; restore the "
+                    f"{path} belongs to {name}, which is not a job of {run.name}; restore the "
                     "file, or remove it"
                 )
 

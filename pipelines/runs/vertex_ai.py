@@ -45,7 +45,7 @@ class VertexRuns:
             self.connection, run, job_id, chosen, count, noise=replica is not None
         )
         source = f"of {chosen} " if chosen else ""
-        return lines or [f"no lines {source}yet: {cloud_logging.link(self.connection, job_id)}"]
+        return lines or [f"no log lines {source}yet: {cloud_logging.link(self.connection, job_id)}"]
 
     def job_lines(self, job: TrainingJob) -> list[str]:
         """Return the lines of `status` about a training job that follow its state."""
@@ -134,5 +134,5 @@ def format_cost(run: Run, rates: Mapping[str, float] | None = None) -> str:
         total += hourly * Decimal(str(job.seconds)) / 3600
     basis = f"at the prices of {prices.region} of {prices.date}"
     if given:
-        basis = "by the parameter price_per_hour"
-    return f"training cost about {format_money(total)} {prices.currency} {basis}"
+        basis = "from the parameter price_per_hour"
+    return f"about {format_money(total)} {prices.currency} for training, {basis}"

@@ -73,13 +73,13 @@ def create(connection: Connection, job: Any, run_id: str) -> Any:
 def fetch(connection: Connection, run_id: str, retry: Any = None) -> Any:
     """Return the PipelineJob with an ID; raise NoRunError if there is none."""
     if not _RUN_ID.fullmatch(run_id):
-        raise InputError(f"{run_id!r} is not a run's name; `python -m pipelines status` lists them")
+        raise InputError(f"{run_id!r} is not a run's name; `python -m pipelines runs` lists runs")
     with translated(f"asking for the run {run_id!r}"), tolerated(NOT_FOUND):
         return _get(connection, run_id, retry)
     settings = connection.settings
     raise NoRunError(
-        f"no run {run_id!r} in {settings.project}, {settings.region}; `python -m pipelines status` "
-        "lists them"
+        f"no run {run_id!r} in {settings.project}, {settings.region}; `python -m pipelines runs` "
+        "lists the runs"
     )
 
 

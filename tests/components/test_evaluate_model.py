@@ -129,8 +129,8 @@ def test_outputs_hold_metrics_matrix_curve_and_report(evaluated):
     accuracy, verdict, role, champion, _ = evaluated.outputs
     assert accuracy == pytest.approx(0.8)
     assert (verdict, role, champion) == ("accepted", "", "")
-    claim = "log loss 0.3414 below that of the classes' frequencies (0.6730)"
-    assert f"accepted: accuracy 0.8000 (at least 0.2500), {claim}\n" in evaluated.shown
+    claim = "log loss 0.3414 better than that of the class frequencies (0.6730)"
+    assert f"accepted: accuracy 0.8000 (minimum 0.2500), {claim}\n" in evaluated.shown
     artifacts = evaluated.artifacts
     assert artifacts["metrics"].metadata["accuracy"] == pytest.approx(0.8)
     assert artifacts["metrics"].metadata["examples"] == 20

@@ -27,7 +27,7 @@ LIST = "at the list prices of us-central1, 2030-01-02, without discounts"
             2 * (0.2 + 2 * 0.5 + 0.1),
             LIST,
         ),
-        ({"price_per_hour": 7.0}, "1 x n1-standard-4", 7, "by the parameter price_per_hour"),
+        ({"price_per_hour": 7.0}, "1 x n1-standard-4", 7, "from the parameter price_per_hour"),
     ],
 )
 def test_price_of_the_job_is_metadata(tmp_path, changes, machines, per_hour, basis):

@@ -201,7 +201,7 @@ def test_file_of_another_run_is_named(command, jobs, name, line):
 
 def test_summary_of_another_run_is_named(command, runs):
     shutil.copy("runs/digits-2/summary.json", "runs/digits-1")
-    assert "summary.json and run.json beside it are of different runs" in error_of(
+    assert "summary.json and run.json beside it belong to different runs" in error_of(
         command("status digits-1")
     )
 

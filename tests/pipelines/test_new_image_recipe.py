@@ -38,7 +38,7 @@ def test_small_pictures_are_learned_as_they_are(tmp_path):
     assert chosen == {"model": "small_cnn", "image_size": 16, "channels": 3}
     check_parameters(draft.options, origin="it")
     assert draft.facts[:2] == [
-        ("photos", "120: PNG, 16x16 pixels, by a sample of 120"),
+        ("photos", "120: PNG, 16x16 pixels, in a sample of 120"),
         ("label", "2 classes: cat 60, dog 60"),
     ]
     assert re.fullmatch("at most .+ s here: 40 epochs of 120 photos", dict(draft.facts)["time"])
@@ -78,9 +78,9 @@ def test_what_is_wrong_with_photos_is_told(tmp_path):
         "1 not an image, neither by name nor by content (first: cat/notes.txt)",
         "3 classes: cat 43, dog 41, rare 2",
         "cat has 22 times as many photos as rare",
-        "class 'rare' has no image in the test split: nothing here says how well it is predicted",
-        "equal photos: 2, cat/000.png = dog/same.png, cat/001.png = cat/twin.png",
-        "equal photos, different labels: 1, cat/000.png (cat) = dog/same.png (dog)",
+        "class 'rare' has no image in the test split: it is not evaluated",
+        "duplicates: 2, such as cat/000.png = dog/same.png, cat/001.png = cat/twin.png",
+        "duplicates with different labels: 1, such as cat/000.png (cat) = dog/same.png (dog)",
     ):
         assert fact in told
     assert draft.options["max_rejected_fraction"] == pytest.approx(0.04)
@@ -97,7 +97,7 @@ def test_splits_of_a_folder_are_told(tmp_path):
 def test_large_folder_is_examined_in_part(tmp_path, monkeypatch):
     monkeypatch.setattr("pipelines.new_image_recipe.MOST_FILES", 50)
     draft = draft_images(f"images:{two_classes(tmp_path / 'in', 60)}", "", {})
-    part = "by a sample of 40; labels and copies are of one in 3 files"
+    part = "in a sample of 40; labels and duplicates of one in 3 files"
     assert draft.facts[:2] == [
         ("photos", f"120: PNG, 16x16 pixels, {part}"),
         ("label", "2 classes: cat 20, dog 20"),
@@ -114,7 +114,7 @@ def test_large_folder_is_examined_in_part(tmp_path, monkeypatch):
             "price: a number, median 30, from 0 ",
         ),
         ("kind", {"column": "kind"}, "2 classes: a 30, b 30"),
-        ("tags", {"column": "tags", "type": "multilabel"}, "3 labels, some of them together: x 4"),
+        ("tags", {"column": "tags", "type": "multilabel"}, "3 labels, several per photo: x 4"),
     ],
 )
 def test_column_of_a_table_is_the_label(tmp_path, label, described, fact):

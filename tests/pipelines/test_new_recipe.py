@@ -73,7 +73,7 @@ def test_types_are_found(tmp_path, command):
     ]
     reasons = {
         "order": "differs from row to row, like a key",
-        "done": "says kind almost alone: an answer in disguise?",
+        "done": "predicts kind almost alone: is it known when predicting?",
         "same": "is always 'x'",
         "empty": "is almost always missing",
     }
@@ -304,7 +304,7 @@ def test_the_other_columns_decide_what_a_point_means(tmp_path):
     commas = [f"{n % 50},5" for n in range(300)]
     found, _, notes = column_of(tmp_path, [f"{1 + n % 7}.{n % 10}50" for n in range(300)], z=commas)
     assert found == {"type": "numeric", "format": "1.234,56"}
-    assert notes == ["points separate thousands here, as other columns have decimal commas"]
+    assert notes == ["the point is the thousands separator, as other columns have decimal commas"]
 
 
 @pytest.mark.parametrize(
@@ -351,8 +351,8 @@ def test_label_is_what_a_person_reads(tmp_path, values, label):
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        (["1", "0", "True", "False"], "writes booleans in several ways, "),
-        (["1", "0", "Yes", "no"], "writes booleans in several ways, "),
+        (["1", "0", "True", "False"], "spells booleans in several ways, "),
+        (["1", "0", "Yes", "no"], "spells booleans in several ways, "),
         (['{"a": 1}', '{"b": 2}', '{"a": 2}'], "texts that look like lists, but are in no known"),
         (
             [f"2024{1 + n % 12:02}{1 + n % 28:02}" for n in range(80)],
@@ -435,7 +435,7 @@ def test_large_table_is_read_in_part(tmp_path, monkeypatch):
     ("name", "rows", "label", "message"),
     [
         ("digits", ["1,2"], "y", "there is a recipe 'digits' already; choose another name"),
-        ("My homes", ["1,2"], "y", "'My homes' can't name a recipe: use lower-case letters"),
+        ("My homes", ["1,2"], "y", "'My homes' is not a recipe name: use lower-case letters"),
         ("new", ["1,2"], "z", "has no column 'z'"),
         ("new", [], "y", "has no rows that can be read"),
         ("new", ["1,2"], "y", "has only 1 row, too few to learn from"),
@@ -445,7 +445,7 @@ def test_large_table_is_read_in_part(tmp_path, monkeypatch):
             "new",
             [f"5,{n}" for n in (1, 2, 3)] * 99,
             "y",
-            "no column to learn 'y' from: a is always '5'",
+            "no column that could predict 'y': a is always '5'",
         ),
     ],
 )

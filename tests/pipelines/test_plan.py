@@ -58,7 +58,7 @@ def test_labels_of_a_plan_are_aligned(labeled):
 
 def test_plan_warns_of_memory_that_vertex_ai_takes(labeled):
     (line,) = labeled("digits", worker_count=1)["memory"]
-    assert line == "of the 15 GB of n1-standard-4, Vertex AI's agents take up to 40%: count on 9 GB"
+    assert line == "9 GB of n1-standard-4 are free: Vertex AI's agents use up to 40% of its 15 GB"
     assert "memory" not in labeled("digits", chief_machine_type="n1-standard-8")
 
 
@@ -135,11 +135,11 @@ def test_plan_warns_of_a_job_that_is_cut_off(labeled):
 def test_own_price_of_the_job_replaces_an_unknown_one(labeled):
     unknown = {"chief_machine_type": "n4-standard-4", "boot_disk_type": "hyperdisk-balanced"}
     (line,) = labeled("digits", **unknown)["price"]
-    assert "no price is known for hyperdisk-balanced" in line
+    assert "no price for hyperdisk-balanced" in line
     priced = labeled("digits", "--minutes", "10", **unknown, price_per_hour=12)
     assert priced["on demand"][0].startswith("12.00 USD an hour, 2.00 for the expected 10 min")
     assert "spot" not in priced
-    assert priced["prices"] == ["of the job: the parameter price_per_hour=12"]
+    assert priced["prices"] == ["from the parameter price_per_hour=12"]
 
 
 def test_plan_names_unconfirmed_prices(plan):
@@ -148,14 +148,14 @@ def test_plan_names_unconfirmed_prices(plan):
     assert "unconfirmed" not in plan("digits", "--rate", "a2-highgpu-1g=4", **A100)
     shown = plan("digits")
     assert "unconfirmed" not in shown
-    assert "40% off machines, the smallest discount seen: it changes daily and" in shown
+    assert "40% off machines, the smallest discount seen; it changes daily" in shown
 
 
 def test_flex_start_needs_preemptible_quota(plan):
     shown = plan("digits", **L4, scheduling_strategy="FLEX_START")
     assert f"2 of {METRIC}preemptible_nvidia_l4_gpus" in shown
     assert f"16 of {METRIC}preemptible_g2_cpus" in shown
-    assert "FLEX_START has prices of its own, which are not in the table" in shown
+    assert "the table has no prices of FLEX_START, which differ" in shown
     assert "preemptible" not in plan("digits", **L4)
 
 
@@ -207,7 +207,7 @@ def test_endpoint_and_batch_prediction_are_priced_by_the_hour(labeled, plan, ref
     assert any(line.split() == ["12", "of", SERVING_CPUS] for line in needed)
     batch = ["digits", "--batch", "gs://bucket/*.jsonl"]
     shown = plan(*batch, replica_count=3)
-    assert shown.startswith("batch     3 x n1-standard-4: 0.66 USD an hour until the job ends; how")
+    assert shown.startswith("batch     3 x n1-standard-4: 0.66 USD an hour until the job ends; its")
     shown = plan(*batch, "--rate", "n1-standard-4=1", replica_count=3)
     assert "3 x n1-standard-4: 3.00 USD an hour" in shown
     assert "step      predict, which waits for the job: 0.15 USD an hour for 4 CPUs" in shown
@@ -236,11 +236,11 @@ def test_steps_machine_is_compiled_in_and_priced(labeled, own_recipe):
     line, price = labeled("mine")["step"]
     rates = price_table.load_table().rates
     hour = f"{rates['e2-standard-32']:.2f}"
-    assert line.startswith(f"records: {hour} USD an hour for 30 CPUs and 100 GB: the price")
+    assert line.startswith(f"records: {hour} USD an hour for 30 CPUs and 100 GB, as e2-")
     assert "e2-standard-32" in line
     assert price.startswith(
         f"evaluation: {rates['g2-standard-4']:.2f} USD an hour for 4 CPUs and 16 GB with "
-        "1 x NVIDIA_L4: the price of the cheapest fitting type, g2-standard-4;"
+        "1 x NVIDIA_L4, as g2-standard-4;"
     )
 
 
@@ -292,13 +292,13 @@ def test_run_on_bigquery_costs_what_it_reads(labeled, monkeypatch):
         url = f"http://127.0.0.1:{server.server_port}"
         monkeypatch.setenv("CLOUDSDK_API_ENDPOINT_OVERRIDES_BIGQUERY", url)
         table, hour, run, total = read(source="bigquery:public.taxi.trips")
-        assert table.startswith("2.20 USD a run, also if it has not changed: 2,199.0 GB at 1.1 USD")
+        assert table.startswith("2.20 USD a run, even if it has not changed: 2,199.0 GB at 1.1 USD")
         assert total == pytest.approx(hour + run + 2.2, abs=0.01)
         twice, *_ = read("--set", SPLIT_BY_TIME, source="bigquery:public.taxi.trips")
         assert twice.startswith("4.40 USD a run")
         query = {"source": "bigquery:SELECT * FROM public.taxi.trips"}
         assert read(**query)[0].startswith(
-            "3.13 USD a run, also if it has not changed: 549.8 GB at"
+            "3.13 USD a run, even if it has not changed: 549.8 GB at"
         )
         assert read("--rate=bigquery-query=10", **query)[0].startswith("5.00 USD a run")
         (line, *_) = read(**query, query_gigabytes=500)

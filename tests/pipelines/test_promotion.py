@@ -89,7 +89,7 @@ def test_rollback_whose_end_fails_is_not_kept_quiet(succeed, refused, tmp_path, 
     [
         ("--version 1 --rollback", "--version and --rollback exclude each other"),
         ("--local --version 4", "model 'digits' has no version '4'"),
-        ("--local --rollback", "model 'digits' has had no champion before now"),
+        ("--local --rollback", "model 'digits' had no champion before now"),
         ("--version 1", "no project: give --project"),
         ("--project '' --version 1", "--project '' is empty; give a value, or leave"),
         ("--local --version 1 --project p", "--project is for the registry of Vertex AI; leave"),

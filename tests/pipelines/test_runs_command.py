@@ -161,18 +161,21 @@ def test_comparison_claims_no_difference_without_evidence(succeed):
     out = succeed("runs digits-1 digits-3")
     assert "evaluated on different test records. Compare the intervals." in out
     out = succeed("runs digits-1 digits-4")
-    assert "No test of the difference: digits-4 kept no predictions of the test records" in out
+    assert "The difference can't be tested: digits-4 kept no predictions of the test records" in out
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ("runs digits-1", "give two runs to compare, or none"),
-        ("runs digits-1 digits-9", "no run 'digits-9' in the folder runs; to look on Vertex AI"),
+        ("runs digits-1 digits-9", "no run 'digits-9' in the folder runs, and for Vertex AI"),
         ("status latest", "no run 'latest' in runs"),
-        ("status digits-9", "in the folder runs; to look on Vertex AI: no project: give --project"),
-        ("logs digits-8", "no run 'digits-8' in the folder runs; to look on Vertex AI"),
-        ("cancel digits-7", "no run 'digits-7' in the folder runs; to look on Vertex AI"),
+        (
+            "status digits-9",
+            "in the folder runs, and for Vertex AI there is no project: give --project",
+        ),
+        ("logs digits-8", "no run 'digits-8' in the folder runs, and for Vertex AI"),
+        ("cancel digits-7", "no run 'digits-7' in the folder runs, and for Vertex AI"),
         ("cancel digits-1", "the run 'digits-1' has already ended: SUCCEEDED"),
         (
             "logs digits-1 --replica chief-7",

@@ -87,14 +87,14 @@ RATE = "parameters.learning_rate = { min = 1e-4, max = 1e-1 }"
         ("parameters.seed = [1, 2]", "'seed' can't be searched"),
         ("parameters.learning_rat = [1.0, 2.0]", "did you mean 'learning_rate'?"),
         ("parameters.epochs = [0, 2]", "epochs=0 is out of range: it must be at least 1"),
-        ("parameters.batch_size = [32]", "is no list of two or more different values"),
-        ("parameters.learning_rate = { min = 1, max = 1 }", "are no range; give two numbers"),
+        ("parameters.batch_size = [32]", "is not a list of two or more different values"),
+        ("parameters.learning_rate = { min = 1, max = 1 }", "are not a range; give numbers"),
         ('parameters.momentum = { min = 0, max = 0.5, scale = "log" }', "needs numbers above 0"),
         ('parameters.momentum = { min = 0.1, max = 0.5, scale = "lg" }', "scale='lg'"),
         (f'{RATE}\nalgorithm = "grid"', "learning_rate has a range; give a list"),
         (
             "parameters.momentum = { min = 0.1, max = 0.5, when = { optimizer = ['sgd'] } }",
-            "when names optimizer=['sgd'], which are no values that the search has",
+            "when: optimizer=['sgd'] is not a list of values that the search has",
         ),
         ('parameters."model_options.unit" = [1, 2]', "did you mean 'model_options.units'?"),
         ("parameters.learning_rate = 3", "neither a list of values nor a table of"),
@@ -174,7 +174,7 @@ def test_max_cost_becomes_the_number_of_trials(capsys):
     assert (job["max_trial_count"], job["max_failed_trial_count"]) == (5, 5)
     with pytest.raises(SystemExit):
         plan(max_cost=0.6)
-    assert "max_cost=0.6 does not pay for a trial" in capsys.readouterr().err
+    assert "max_cost=0.6 does not cover a trial" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -202,7 +202,7 @@ def test_plan_has_the_price_of_a_search_and_what_early_stopping_saves(capsys):
         return line
 
     line = describe(trials=12)
-    assert line.startswith("search    12 of 12 trials, 2 at the same time, and a training with")
+    assert line.startswith("search    12 of 12 trials, 2 in parallel, and a training with")
     (expected,) = re.findall(r"expected ([\d.]+) in 1 h$", line)
     stopped = describe(trials=12, early_stopping="median")
     (best,) = re.findall(rf"expected {expected} in 1 h without early.*, at least ([\d.]+)", stopped)

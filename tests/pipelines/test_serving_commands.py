@@ -114,7 +114,7 @@ def test_rejected_version_is_named_and_promoted_by_the_command_shown(
     for asked in ("predict digits scan0.png", "serve digits"):
         assert refused(asked) == (
             "error: model 'digits' has no champion in runs/.registry yet; version 1 is registered, "
-            f"but not as champion ({why}): python -m pipelines {command} makes it the champion\n"
+            f"but not as champion ({why}); `python -m pipelines {command}` makes it the champion\n"
         )
     assert succeed(command) == "digits@1 is the champion of digits\n"
     assert "scan0.png" in succeed("predict digits scan0.png")
@@ -128,7 +128,7 @@ def test_model_of_another_name_with_a_champion_is_named(
     ours = {"recipe": "digits"}
     register(tmp_path, "photos", untrained_model, "candidate", **ours)
     promote = "python -m pipelines promote digits --local --model-name"
-    hint = f"; photos has versions, but no champion: {promote} photos lists them\n"
+    hint = f"; photos has versions, but no champion; `{promote} photos` lists them\n"
     assert refused("predict digits scan0.png").endswith(hint)
     register(tmp_path, "scans", untrained_model, **ours)
     hint = " in runs/.registry yet; scans has one: --model-name scans\n"
@@ -136,7 +136,7 @@ def test_model_of_another_name_with_a_champion_is_named(
     assert "scan0.png" in succeed("predict digits scan0.png --model-name scans")
     register(tmp_path, "better", untrained_model, "candidate", description="why")
     error = refused("predict digits scan0.png --model-name better")
-    assert f"(why): {promote} better --version 1 makes it the champion; scans has one" in error
+    assert f"(why); `{promote} better --version 1` makes it the champion; scans has one" in error
     (tmp_path / "scans.jsonl").write_text("{}")
     hint = "; scans has one: --set model_name=scans\n"
     assert refused("run digits --local --batch scans.jsonl").endswith(hint)
@@ -223,7 +223,7 @@ def test_column_that_a_file_lacks_is_missing_as_in_a_request(command, trips):
     assert (code, told.splitlines()) == (
         0,
         [
-            "warning: rows.csv has no values of hour, company, Zone Id",
+            "warning: rows.csv lacks the columns hour, company, Zone Id",
             "rows.csv: columns that the model does not use: price",
         ],
     )
@@ -269,7 +269,7 @@ def test_monitor_compares_logged_requests_with_training(command, succeed, refuse
         line = succeed("monitor trips asked.jsonl --threshold 0.1").splitlines()[-1]
         assert line.startswith(f"{asked} 0.1: no drift in 2 columns; too few rows to tell for ")
         assert re.search(r"hour \(at least \d,\d{3}\)", line)
-        assert "company (the training rows are too few, too)" in line
+        assert "company (too few training rows, too)" in line
         Path("vast.jsonl").write_text('{"miles": 1}\n{"miles": 1e999}\n')
         error = refused(f"predict trips vast.jsonl --endpoint {url}")
         assert "vast.jsonl:2 miles is not a number: inf" in error

@@ -41,7 +41,7 @@ def judge(evaluation, champion, *, registers=True, **options):
 def test_first_champion_meets_the_floors_and_beats_constant_answers(evaluation):
     verdict = judge(evaluation, None, min_accuracy=0.75)
     assert (verdict.accepted, verdict.role) == (True, "champion")
-    claim = "accuracy 0.7500 (at least 0.7500), above always answering 'tulip' (0.5000)"
+    claim = "accuracy 0.7500 (minimum 0.7500), better than always answering 'tulip' (0.5000)"
     assert verdict.line == f"accepted: {claim}; no champion yet"
     unregistered = judge(evaluation, None, registers=False, min_accuracy=0.75)
     assert (unregistered.line, unregistered.role) == (f"accepted: {claim}", "")
@@ -50,8 +50,8 @@ def test_first_champion_meets_the_floors_and_beats_constant_answers(evaluation):
     assert json.loads(json.dumps(figures, allow_nan=False)) == figures
     assert (figures["baseline_commonest"], figures["baseline_accuracy"]) == ("tulip", 0.5)
     calm = judge(dataclasses.replace(evaluation, log_loss=0.5), None, confidence=0.99)
-    claim = "log loss 0.5000 below that of the classes' frequencies (0.6931); no champion yet"
-    assert calm.reason == f"accuracy 0.7500 (at least 0.0000), {claim}"
+    claim = "log loss 0.5000 better than that of the class frequencies (0.6931); no champion yet"
+    assert calm.reason == f"accuracy 0.7500, {claim}"
     # Right alone on 15 examples, a constant answer on 5.
     assert figures["baseline_accuracy_p_value"] == pytest.approx(2 * 0.0206947327)
 
@@ -64,7 +64,7 @@ def test_first_model_that_fails_is_registered_without_an_alias(evaluation):
     assert (noise.accepted, noise.role) == (False, "candidate")
     assert noise.reason == (
         "not better than always answering 'tulip' at 99% confidence: accuracy 0.7500 against "
-        "0.5000, log loss 0.9000 against 0.6931 of the classes' frequencies, p 0.0414; "
+        "0.5000, log loss 0.9000 against 0.6931 of the class frequencies, p 0.0414; "
         "first_champion=any accepts it"
     )
     assert judge(sure, None, registers=False, confidence=0.99).role == ""

@@ -201,7 +201,7 @@ def judge(evaluation, champion=None, **options) -> gate.Verdict:
 def test_gate_compares_f1_of_examples(evaluation, untrained):
     first = judge(evaluation, floors={"micro_f1": 0.5, "exact_match": 0.1})
     assert (first.accepted, first.role) == (True, "champion")
-    assert ", above always answering " in first.line
+    assert ", better than always answering " in first.line
     figures = first.to_dict()
     assert json.loads(json.dumps(figures, allow_nan=False)) == figures
     missed = judge(evaluation, floors={"example_f1": 0.999})
@@ -242,7 +242,7 @@ def test_classifier_is_no_champion_of_labels(evaluation, row_model):
 
 def test_constant_answers_are_not_accepted(untrained):
     verdict = judge(untrained)
-    assert not verdict.accepted and ", not above always answering '" in verdict.reason
+    assert not verdict.accepted and ", not better than always answering '" in verdict.reason
 
 
 def test_report_shows_labels_pairs_and_mistakes(dataset, evaluation, tmp_path):
@@ -267,11 +267,11 @@ def test_report_shows_labels_pairs_and_mistakes(dataset, evaluation, tmp_path):
     page = Page(path)
     assert not page.open
     for words in (
-        "F1 of an example's labels, mean over the test split",
+        "Mean F1 of an example's labels on the test split",
         "Labels that occur together",
         "shop by value",
         "Overfitting: F1 95.0% in training, 80.0% in validation",
-        "given; true:",
+        "predicted; true:",
     ):
         assert words in page.text, words
 
@@ -286,7 +286,7 @@ def test_labels_without_examples_are_told(tmp_path):
     evaluation = train_and_evaluate(dataset, tmp_path / "run", **OPTIONS, epochs=1)
     names = {one.kind: one.values.get("names") for one in evaluation.find_findings()}
     in_test, in_validation, in_training = list_warnings(dataset)
-    assert in_test.startswith("classes 'price', 'rare' have no row in the test split: nothing ")
+    assert in_test.startswith("classes 'price', 'rare' have no row in the test split: they")
     assert in_validation.startswith("classes 'new', 'price', 'rare' have no row in the validation ")
     assert in_training == "class 'new' has no row in the training split: it can't be learned"
     assert "new" in names["never_given"]

@@ -260,7 +260,7 @@ def test_metric_that_is_not_finite_meets_no_bound(evaluation, monkeypatch):
 def test_gate_compares_squared_errors(evaluation, untrained):
     first = judge(evaluation, floors={"r2": 0.8}, ceilings={"mae": 1e6})
     assert (first.accepted, first.role) == (True, "champion")
-    assert first.line.startswith(f"accepted: r2 {evaluation.r2.value:.4f} (at least 0.8000), RMSE ")
+    assert first.line.startswith(f"accepted: r2 {evaluation.r2.value:.4f} (minimum 0.8000), RMSE ")
     figures = first.to_dict()
     assert json.loads(json.dumps(figures, allow_nan=False)) == figures
     missed = judge(evaluation, floors={"r2": 0.999}, ceilings={"rmse": 10})
@@ -331,7 +331,7 @@ def test_report_shows_answers_errors_and_intervals(dataset, evaluation, tmp_path
     assert not page.open
     for words in (
         "R² of price on the test split",
-        "Answers and errors",
+        "Predictions and errors",
         "Errors by label",
         "split conformal prediction",
         "town by value",

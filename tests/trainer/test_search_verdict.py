@@ -54,12 +54,15 @@ def test_better_trial_is_chosen(metric, searched, digit_records):
     assert verdict.chosen is verdict.best
     assert verdict.comparison.confidence == pytest.approx(1 - 0.05 / 3)
     assert 0 <= verdict.optimism < 0.1
-    assert f"trial {verdict.best.name} is better" in verdict.reason
+    assert f"trial {verdict.best.name} is significantly better" in verdict.reason
     page = render_search("digits", verdict, {"epochs": 6})
     assert html.escape(verdict.reason) in page.replace("&#39;", "&#x27;")
     assert "not finished" in page
     names = {name for one in verdict.trials for name in one.values}
     assert page.count("<svg") == 2 + len(names)
+    # Ticks of the learning rate, from 1e-5 to 2e-3, and of trials.
+    assert {"0.001", "1", "2"} <= set(re.findall("<text[^>]*>([^<]*)<", page))
+    assert "mathdefault" not in page
 
 
 def test_recipe_stays_without_a_better_trial(searched, digit_records):
@@ -67,7 +70,7 @@ def test_recipe_stays_without_a_better_trial(searched, digit_records):
     good = str(searched / "trials" / "run" / "2")
     verdict = judge_search(digit_records, good, str(searched / "trials"), **options)
     assert verdict.chosen.directory == good
-    assert "is no better than the recipe's values beyond noise" in verdict.reason
+    assert "is not significantly better than the recipe's values" in verdict.reason
 
 
 @pytest.mark.parametrize(

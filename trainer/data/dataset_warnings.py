@@ -59,7 +59,7 @@ def describe_absent_classes(by_split: Mapping[str, Mapping[str, int]], unit: str
         consequence = {
             "train": f"{'it' if one else 'they'} can't be learned",
             "validation": f"the best epoch is chosen without {'it' if one else 'them'}",
-            "test": f"nothing here says how well {'it is' if one else 'they are'} predicted",
+            "test": f"{'it is' if one else 'they are'} not evaluated",
         }
         yield (
             f"{'class' if one else 'classes'} {listing(map(repr, absent[:NAMED]))}{more} "
@@ -100,9 +100,9 @@ def _describe_shares(dataset: Dataset) -> Iterator[str]:
         return
     why = ""
     if "group" in split_by:
-        why = f": the groups of {split_by['group']!r} differ in size, and a group is in one split"
+        why = f": the groups of {split_by['group']!r} differ in size, and each is in one split"
     elif copies := dataset.creation.get("copies", 0):
-        why = f": {copies:,} of {total:,} rows are copies, and equal rows are in one split"
+        why = f": {copies:,} of {total:,} rows are duplicates, which stay in one split"
     shown, wanted = (
         "/".join(f"{100 * share:.0f}" for share in part) + "%" for part in (shares, expected)
     )

@@ -17,7 +17,7 @@ from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
 from trainer.metrics.classifier import Bin, Curve
 from trainer.metrics.intervals import wilson_interval
@@ -173,7 +173,12 @@ def draw_trials(
         axes.plot(x, best, drawstyle="steps-post", color=MUTED)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.scatter(x, values, s=18, color=_COLORS[0], linewidths=0)
-    axes.set(xlabel=x_label, ylabel=y_label, xscale="log" if is_log else axes.get_xscale())
+    if is_log:
+        axes.set_xscale("log")
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 3)))
+        axes.xaxis.set_major_formatter("{x:g}")
+        axes.xaxis.set_minor_locator(NullLocator())
+    axes.set(xlabel=x_label, ylabel=y_label)
     return _to_svg(figure, description)
 
 

@@ -1,7 +1,7 @@
 """The gate, which decides whether a model goes into production.
 
     verdict = judge(evaluation, GateOptions(min_accuracy=0.9), registers=True, champion=None)
-    verdict.accepted, verdict.line  # True, "accepted: accuracy 0.9841 (at least 0.9000), ..."
+    verdict.accepted, verdict.line  # True, "accepted: accuracy 0.9841 (minimum 0.9000), ..."
 
 Floors are checked first: a model that misses a floor is rejected, however bad the champion is.
 Then the candidate is compared with the champion on the same examples. Depending on
@@ -137,7 +137,7 @@ def _judge_first(
 def _format_floor(evaluation: Evaluation, options: GateOptions) -> str:
     name, value = evaluation.headline
     floor = evaluation.find_floor(vars(options))
-    return f"{name} {value:.4f}" + ("" if floor is None else f" (at least {floor:.4f})")
+    return f"{name} {value:.4f}" + (f" (minimum {floor:.4f})" if floor else "")
 
 
 def _judge_against(

@@ -24,27 +24,27 @@ class GateOptions:
     """Conditions that a model must meet on the test split to be accepted."""
 
     min_accuracy: float = option(
-        0.0, help="Accuracy that a model must reach on the test split.", minimum=0, maximum=1
+        0.0, help="Minimum accuracy on the test split.", minimum=0, maximum=1
     )
     min_recall: float = option(
         0.0,
-        help="Recall that a model must reach in each class on the test split.",
+        help="Minimum recall of each class on the test split.",
         minimum=0,
         maximum=1,
     )
     class_floors: dict = option(
         {},
-        help="Recall that individual classes must reach on the test split, instead of min_recall, "
-        'as a JSON object such as {"cat": 0.9}.',
+        help="Minimum recall of individual classes on the test split, instead of min_recall, as a "
+        'JSON object such as {"cat": 0.9}.',
     )
     floors: dict = option(
         {},
-        help="Least values of metrics on the test split, by name, as a JSON object such as "
+        help="Minimum values of metrics on the test split, by name, as a JSON object such as "
         '{"r2": 0.7}.',
     )
     ceilings: dict = option(
         {},
-        help="Greatest values of metrics on the test split, by name, as a JSON object such as "
+        help="Maximum values of metrics on the test split, by name, as a JSON object such as "
         '{"rmse": 50000}.',
     )
     champion_rule: str = option(
@@ -55,10 +55,9 @@ class GateOptions:
     )
     first_champion: str = option(
         ABOVE_BASELINE,
-        help="What a model must be besides the floors if there is no champion: above_baseline (by "
-        "more than noise, its accuracy is above that of always answering the most common class, "
-        "or its log loss below that of the classes' frequencies, or its squared error below that "
-        "of always answering the mean, or its F1 above that of the best constant labels) or any.",
+        help="Requirement besides the floors while there is no champion: above_baseline (better "
+        "than a constant answer by more than noise: in accuracy or log loss, for numbers in "
+        "squared error, for several labels in F1) or any.",
         choices=(ABOVE_BASELINE, "any"),
     )
     champion_metric: str = option(

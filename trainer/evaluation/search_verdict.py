@@ -66,11 +66,11 @@ class SearchVerdict:
         best = self.best
         shown, is_better = self.metric.replace("_", " "), self.comparison.is_better
         return (
-            f"trial {best.name} is {'better' if is_better else 'no better'} than the "
-            f"recipe's values beyond noise: validation {shown} {best.value:.4f} against "
-            f"{self.defaults.value:.4f}; p {self.comparison.p_value:.2g}, where the best of "
+            f"trial {best.name} is {'' if is_better else 'not '}significantly better than the "
+            f"recipe's values: validation {shown} {best.value:.4f} against "
+            f"{self.defaults.value:.4f}, p {self.comparison.p_value:.2g} (the best of "
             f"{count(count_measured(self.trials), 'trial')} needs "
-            f"{1 - self.comparison.confidence:.2g} or less"
+            f"{1 - self.comparison.confidence:.2g} or less)"
         )
 
 

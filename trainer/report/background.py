@@ -70,13 +70,13 @@ def timings(evaluation: Evaluation, training: dict[str, Any], history: Rows) -> 
     return [
         ("Training", duration(seconds)),
         (
-            "of which start, validation, checkpoints",
+            "Start, validation, checkpoints",
             duration(overhead) if epochs and overhead >= 0 else None,
         ),
         ("First epoch", duration(first) if epochs else None),
         ("Later epochs, mean", duration(sum(later) / len(later)) if later else None),
         ("Training speed", f"{training['examples_per_second']:,.0f} examples/s"),
-        ("Waiting for input", percent(sum(waits) / len(waits)) if waits else None),
+        ("Wait for input", percent(sum(waits) / len(waits)) if waits else None),
         *_profiled(training.get("profile")),
         ("Evaluation", duration(evaluation.seconds)),
         ("Evaluation speed", f"{speed:,.0f} examples/s"),

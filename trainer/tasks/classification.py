@@ -307,10 +307,10 @@ class ClassEvaluation(Evaluation):
         baseline, chance = self.baseline, 1 - confidence + 1e-12
         commonest = f"always answering {baseline.commonest!r} ({baseline.accuracy:.4f})"
         if baseline.accuracy_p_value <= chance:
-            return True, f"above {commonest}"
+            return True, f"better than {commonest}"
         if baseline.log_loss_p_value <= chance:
             return True, (
-                f"log loss {self.log_loss:.4f} below that of the classes' frequencies "
+                f"log loss {self.log_loss:.4f} better than that of the class frequencies "
                 f"({baseline.log_loss:.4f})"
             )
         return False, f"not better than {commonest}"
@@ -320,7 +320,7 @@ class ClassEvaluation(Evaluation):
         return (
             f"not better than always answering {baseline.commonest!r} at {100 * confidence:g}% "
             f"confidence: accuracy {self.accuracy:.4f} against {baseline.accuracy:.4f}, log loss "
-            f"{self.log_loss:.4f} against {baseline.log_loss:.4f} of the classes' frequencies, "
+            f"{self.log_loss:.4f} against {baseline.log_loss:.4f} of the class frequencies, "
             f"p {baseline.p_value:.3g}"
         )
 

@@ -287,7 +287,7 @@ class LabelEvaluation(Evaluation):
 
     def compare_with_baseline(self, confidence: float) -> tuple[bool, str]:
         is_above = self.baseline.p_value <= 1 - confidence + 1e-12
-        return is_above, f"{'above' if is_above else 'not reliably above'} {self._constant}"
+        return is_above, f"{'better' if is_above else 'not reliably better'} than {self._constant}"
 
     @property
     def _constant(self) -> str:
@@ -296,7 +296,7 @@ class LabelEvaluation(Evaluation):
 
     def explain_not_above(self, confidence: float) -> str:
         return (
-            f"example F1 {self.example_f1.value:.4f}, not above {self._constant} at "
+            f"example F1 {self.example_f1.value:.4f}, not better than {self._constant} at "
             f"{100 * confidence:g}% confidence, p {self.baseline.p_value:.3g}"
         )
 

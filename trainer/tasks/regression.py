@@ -301,8 +301,8 @@ class NumberEvaluation(Evaluation):
         is_above = self.baseline.p_value <= 1 - confidence + 1e-12
         mean = f"always answering the mean ({self.baseline.rmse:.6g})"
         if is_above:
-            return True, f"RMSE {self.rmse.value:.6g} below that of {mean}"
-        return False, f"RMSE {self.rmse.value:.6g} not reliably below that of {mean}"
+            return True, f"RMSE {self.rmse.value:.6g} better than {mean}"
+        return False, f"RMSE {self.rmse.value:.6g} not reliably better than {mean}"
 
     def explain_not_above(self, confidence: float) -> str:
         baseline = self.baseline
@@ -356,10 +356,12 @@ class NumberEvaluation(Evaluation):
         return {
             "drawn": len(labels),
             "answers": plots.draw_points(
-                labels, values, f"{len(labels)} answers over their labels; R2 {self.r2.value:.3f}"
+                labels, values, f"{len(labels)} predictions by label; R2 {self.r2.value:.3f}"
             ),
             "errors": plots.draw_histogram(
-                values - labels, "error", f"Errors; the mean absolute one is {self.mae.value:.6g}"
+                values - labels,
+                "error",
+                f"Errors; their mean absolute value is {self.mae.value:.6g}",
             ),
         }
 

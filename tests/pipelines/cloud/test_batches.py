@@ -90,7 +90,7 @@ def test_batch_prediction_is_sent_as_compiled(vertex, succeed, champion, tmp_pat
         ("rows.jsonl", "input: 'rows.jsonl' is on this machine; give gs://"),
         ("gs://bucket/out/*.jsonl", "there is no such file; give a file or a pattern"),
         ("gs://other/in/a.jsonl", "there is no such file; give a file or a pattern"),
-        ("gs://bucket/in/a.json", "is in no format of batch prediction"),
+        ("gs://bucket/in/a.json", "has no format of batch prediction"),
         ("gs://bucket/in/*.jsonl --set output=answers", "output: 'answers' is on this mac"),
         ("gs://bucket/in/*.jsonl --set model_name=other", "'other' has no champion in pro"),
         (f"bq://p.d.t --set encryption_spec_key_name={KEY}", "accepts no encryption key"),

@@ -29,7 +29,7 @@ def test_versions_are_deployed_rolled_back_and_undeployed(vertex, succeed, refus
     sent = vertex.sent("DeployModel")[-1]
     assert sent.deployed_model.dedicated_resources.min_replica_count == 1
     assert sent.traffic_split == {"0": 100}
-    assert "serves no version before 1" in refused("deploy digits --rollback")
+    assert "serves no version older than 1" in refused("deploy digits --rollback")
 
     put_champion(vertex, 2)
     succeed("deploy digits")
@@ -108,7 +108,7 @@ def test_endpoint_of_others_is_not_touched(vertex, succeed, refused):
     [
         (False, "", "model 'digits' has no champion in projects/my-project/"),
         (True, "--rollback", "digits has no endpoint in projects/my-project/"),
-        (True, "--traffic 10", "--traffic 10: no other version can get the rest"),
+        (True, "--traffic 10", "--traffic 10: no other version can take the rest"),
         (True, "--traffic 10 --rollback", "give only one of --traffic"),
         (True, "--traffic 101", "less than or equal to 100"),
         (True, "--monitor", "--monitor is for models of tables, but digits is a"),

@@ -201,9 +201,9 @@ def test_search_needs_quota_of_its_trials_too(cloud, command):
     ("flags", "api", "role", "billed"),
     [
         ("--set source=bigquery:public.taxi.trips", "bigquerystorage", "bigquery.readSessionUser",
-         ["✓ source: 75.0 GB are billed in each run, also if unchanged"]),
+         ["✓ source: 75.0 GB are billed in each run, even if unchanged"]),
         ("--set 'source=bigquery:SELECT * FROM public.taxi.trips'", "bigquery", "bigquery.jobUser",
-         ["✓ source: 1.2 GB are billed in each run, also if unchanged"]),
+         ["✓ source: 1.2 GB are billed in each run, even if unchanged"]),
         ("--set source=csv:gs://b/a.csv --set records_engine=dataflow", "dataflow",
          "dataflow.worker", []),
     ],

@@ -198,7 +198,7 @@ def test_monitoring_is_created_once_although_an_answer_is_lost(
     vertex.fail(create, 503, "UNAVAILABLE", "down", times=99)
     code, out, err = command("deploy trips --monitor")
     assert (code, out) == (1, "")
-    assert "503 down; it may have taken effect: repeat the command, which does" in err
+    assert "503 down; it may have taken effect: repeat the command, which is" in err
 
 
 def test_job_that_has_ended_does_not_monitor(vertex, monitored, command, succeed):
@@ -222,7 +222,7 @@ def test_monitoring_that_has_begun_is_not_kept_quiet(vertex, trips, command, suc
     succeed("deploy trips")
     vertex.fail("GetModelDeploymentMonitoringJob", 400, "FAILED_PRECONDITION", "no")
     code, _, err = command("deploy trips --monitor")
-    repeat = "it may have taken effect: repeat the command, which does nothing twice"
+    repeat = "it may have taken effect: repeat the command, which is safe"
     assert (code, err) == (1, f"error: serving 'digits': no; {repeat}\n")
     succeed("deploy trips --monitor")
     assert len(vertex.sent("CreateModelDeploymentMonitoringJob")) == 1

@@ -115,7 +115,7 @@ def test_run_deleted_while_waiting_is_one_line(vertex, command):
     vertex.fail("GetPipelineJob", 404, "NOT_FOUND", "no such run", times=9)
     code, _, err = command("run digits --name one")
     assert (code, err.count("\n")) == (1, 1)
-    assert err.startswith("error: the run 'one' was started, but somebody has deleted it since")
+    assert err.startswith("error: the run 'one' was started, but has been deleted since")
 
 
 @pytest.mark.parametrize(("status", "name"), [(404, "NOT_FOUND"), (403, "PERMISSION_DENIED")])

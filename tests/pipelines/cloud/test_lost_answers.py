@@ -13,7 +13,7 @@ from tests.pipelines.conftest import started
 from tests.pipelines.local.conftest import wait_for
 
 EXITED = "Model server terminated: exit code 1"
-REPEAT = "it may have taken effect: repeat the command, which does nothing twice"
+REPEAT = "it may have taken effect: repeat the command, which is safe"
 
 
 @pytest.fixture
@@ -116,7 +116,7 @@ def interrupted(vertex, champion, command, monkeypatch):
 
 
 def test_interrupted_deployment_names_the_way_to_end_it(vertex, interrupted, succeed):
-    assert interrupted.endswith("To end that: python -m pipelines deploy digits --undeploy\n")
+    assert interrupted.endswith("To remove them: python -m pipelines deploy digits --undeploy\n")
     # The end of the deployment is waited for.
     assert "is no longer served or billed" in succeed("deploy digits --undeploy")
     assert vertex.names().count("UndeployModel") == 1

@@ -33,7 +33,7 @@ def test_local_and_cloud_runs_are_listed_and_compared(vertex, succeed):
     assert "accuracy             1 (0.95 to 1.05)  0.95 (0.93 to 0.97)" in out
     assert "validation accuracy  -                 0.9 " in out
     assert api.results("there").validation == {"accuracy": 0.9, "loss": 0.4, "epoch": 3}
-    assert "No test of the difference: there kept no predictions of the test records." in out
+    assert "The difference can't be tested: there kept no predictions of the test records." in out
 
 
 def test_changed_parameters_are_sorted(vertex, succeed):
@@ -102,17 +102,17 @@ def test_experiment_names_have_four_characters():
 
 def test_run_succeeds_without_an_experiment(vertex, succeed):
     out = succeed("run digits --name digits")
-    assert "no experiment: 'digits' is already the name of a system.PipelineRun" in out
+    assert "to an experiment: 'digits' is already the name of a system.PipelineRun" in out
     assert vertex.experiments == {}
     vertex.fail("CreateContext", 403, "PERMISSION_DENIED", "no")
     out = succeed("run digits --name one")
-    assert "warning   the run is in no experiment: adding 'one' to the experiment 'digits':" in out
+    assert "the run was not added to an experiment: adding 'one' to the experiment 'digits':" in out
 
 
 def test_region_without_experiments_gets_none(vertex, succeed, monkeypatch):
     monkeypatch.setitem(regions.CONTENT, "without_experiments", ["us-central1"])
     out = succeed("run digits --name one")
-    assert "warning   the run is in no experiment: us-central1 has no Experiments" in out
+    assert "warning   the run was not added to an experiment: us-central1 has no Experiments" in out
     assert "/experiments/" not in out + succeed("runs --recipe digits")
     assert not vertex.sent("CreateContext")
 

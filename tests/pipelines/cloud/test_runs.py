@@ -26,20 +26,20 @@ def test_run_shows_its_steps_cost_and_verdict(vertex, succeed):
     assert "Create TFRecords SUCCEEDED" in out
     assert "Train SUCCEEDED" in out and "custom-training-job" not in out
     # Two hours of (0.21849885 + 100 * 0.000267808).
-    assert "SUCCEEDED  training cost about 0.49 USD" in out
+    assert "SUCCEEDED  about 0.49 USD for training" in out
     status = succeed("status one")
     assert status.count("0.49 USD") == 1
     for shown in (out, status):
         assert "verdict   skipped: nothing changed since digits@3\n" in shown
-    assert "cost about 2.05 USD" in succeed("status one --rate n1-standard-4=1")
+    assert "about 2.05 USD for" in succeed("status one --rate n1-standard-4=1")
 
 
 def test_cost_follows_the_parameter_price_per_hour(vertex, succeed):
     vertex.outcomes = [Outcome(hours=2.0)]
-    line = "training cost about 20.00 USD by the parameter price_per_hour\n"
+    line = "about 20.00 USD for training, from the parameter price_per_hour\n"
     assert line in succeed("run digits --name one --set price_per_hour=10")
     assert line in succeed("status one")
-    assert "cost about 2.05 USD" in succeed("status one --rate n1-standard-4=1")
+    assert "about 2.05 USD for" in succeed("status one --rate n1-standard-4=1")
 
 
 def test_cached_steps_differ_from_untriggered_ones(vertex, succeed):
@@ -54,12 +54,12 @@ def test_cached_steps_differ_from_untriggered_ones(vertex, succeed):
 
 def test_jobs_of_other_runs_are_not_counted(vertex, succeed):
     succeed("run digits --name one")
-    assert "training cost about" in succeed("status one")
+    assert "USD for training" in succeed("status one")
     training = vertex.pipeline_jobs["one"].job_detail.task_details[1]
     training.state = "SKIPPED"  # Its metadata still names the job of the run that it reuses.
     (custom_job,) = vertex.custom_jobs.values()
     custom_job.labels.pop("made-by")  # Somebody else's job, with a label of the same name.
-    assert "training cost about" not in succeed("status one")
+    assert "USD for training" not in succeed("status one")
 
 
 def test_training_job_left_by_a_run_is_cancelled(vertex, command, refused, succeed):
@@ -118,7 +118,7 @@ def test_logs_search_on_after_empty_pages(vertex, succeed):
 def test_link_to_the_log_is_a_url(vertex, succeed):
     succeed("run digits --name one")
     (number,) = vertex.custom_jobs
-    link = succeed("logs one").partition("no lines yet: ")[2]
+    link = succeed("logs one").partition("no log lines yet: ")[2]
     assert f"query;query=resource.labels.job_id%3D%22{number}%22?project=my-project" in link
 
 
@@ -132,7 +132,7 @@ def test_job_that_no_container_launched_is_in_the_details_of_its_task(vertex, su
     job = vertex_jobs.content_of(vertex.pipeline_jobs["one"])
     assert job_names(job) == [failed, custom_job.name]
     # The failed job, which no longer exists, is left out.
-    assert "training cost about" in succeed("status one")
+    assert "USD for training" in succeed("status one")
     assert not vertex.sent("ListCustomJobs")
 
 
@@ -205,6 +205,6 @@ def test_clock_ahead_of_ours_gives_no_negative_cost(vertex, succeed):
     for detail in (*job.job_detail.task_details, custom_job):
         detail.start_time, detail.end_time = ahead, None
     out = succeed("status one")
-    assert "training cost about 0.00 USD" in out
+    assert "about 0.00 USD for training" in out
     (task,) = (line.split() for line in out.splitlines() if " Train" in line)
     assert task == ["task", "RUNNING", "Train"]

@@ -114,7 +114,7 @@ def test_wrong_declaration_sends_nothing(vertex, refused, declared, old, new, me
 def test_schedule_that_has_ended_is_not_created(vertex, refused, declared):
     declared("start = 2031-01-01T00:00:00Z", "")
     declared("2032-01-01T00:00:00+01:00", "2026-01-01T00:00:00Z")
-    assert "is past, so no run would start" in refused("schedule apply digits")
+    assert "has passed, so no run would start" in refused("schedule apply digits")
     assert vertex.requests == []
 
 

@@ -71,7 +71,7 @@ def test_invalid_batch_starts_nothing(refused, untrained_model, row_model, row_r
     for pattern, words in (
         ("none.jsonl", "none.jsonl': there is no such file; give a file or a pattern"),
         ("none*.jsonl", "there is no such file"),
-        ("rows.parquet", "in no format of batch prediction; give files that end in .js"),
+        ("rows.parquet", "has no format of batch prediction; give files that end in .js"),
         ("pipe.jsonl", "pipe.jsonl' can't be read (not a regular file); give files"),
         ("folder.txt", "folder.txt' can't be read (not a regular file); give files"),
         ("rows.csv", "has rows of a table, and the model takes images; give a .txt"),

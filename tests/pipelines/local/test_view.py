@@ -117,10 +117,10 @@ def test_low_screen_shows_one_line_a_row(drawn, job, replica):
 def test_silent_chief_and_task_are_starting(drawn, job, replica):
     assert "starting" not in drawn(width=100)
     job.replicas = [replica("chief", 0)]
-    assert "starting: loads TensorFlow\n" in drawn(width=100)
+    assert "starting: loading TensorFlow\n" in drawn(width=100)
     job.replicas.append(replica("worker", 0))
     text = " ".join(drawn(width=100).split())
-    assert "starting: loads TensorFlow, then waits for the other replica" in text
+    assert "starting: loading TensorFlow, then waiting for the other replica" in text
     job.replicas = []
     assert re.search(r"Train +[\d.:]+( s)? starting", drawn(width=100))
 

@@ -68,7 +68,7 @@ def test_parquet_rows_are_rejected_by_file_and_row(typed, tmp_path, monkeypatch)
     assert rejected(written.uri) == {
         "b.parquet:11": "hour is not a whole number from 0 to 23: '24'",
         "b.parquet:12": "no label, tips is missing",
-        "b.parquet:13": "miles is below 0, and has log: '-1.5'",
+        "b.parquet:13": "miles is below 0, but has log: '-1.5'",
     }
 
 

@@ -29,8 +29,8 @@ def test_class_that_a_split_lacks_is_named(tmp_path):
     ]
     rows += ["1,c d,train", "2,e,train", "3,f,train", "4,g,train", "5,h,test"]
     assert log(tmp_path, rows, "size,kind,split", split_by={"column": "split"}) == [
-        "warning: classes 'c d', 'e', 'f' and 1 more have no row in the test split: nothing here "
-        "says how well they are predicted",
+        "warning: classes 'c d', 'e', 'f' and 1 more have no row in the test split: they are "
+        "not evaluated",
         "warning: classes 'c d', 'e', 'f' and 2 more have no row in the validation split: the best "
         "epoch is chosen without them",
         "warning: class 'h' has no row in the training split: it can't be learned",
@@ -53,7 +53,7 @@ def test_copies_that_move_the_splits_are_said(tmp_path):
     (line,) = log(tmp_path, rows)
     assert line == (
         "warning: train, validation and test have 87/6/7% of the rows instead of 80/10/10%: 999 of "
-        "3,000 rows are copies, and equal rows are in one split"
+        "3,000 rows are duplicates, which stay in one split"
     )
     # Equal rows alone are no reason for a warning.
     assert log(tmp_path / "twice", made(2000) * 2) == []
@@ -62,4 +62,4 @@ def test_copies_that_move_the_splits_are_said(tmp_path):
 def test_groups_that_move_the_splits_are_said(tmp_path):
     rows = [f"{row},{number % 60 if number % 2 else 7}" for number, row in enumerate(made(2000))]
     (line,) = log(tmp_path, rows, "size,kind,patient", split_by={"group": "patient"})
-    assert "instead of 80/10/10%: the groups of 'patient' differ in size, and a group is" in line
+    assert "instead of 80/10/10%: the groups of 'patient' differ in size, and each is" in line

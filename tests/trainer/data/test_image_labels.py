@@ -237,7 +237,7 @@ def test_rows_that_may_mean_several_files_or_share_one_are_rejected(tmp_path):
         "its file is ambiguous: '000.png' may be 'rest/000.png' or 'a/000.png'"
     )
     assert reasons["a/002.png"] == "twice in labels.csv"
-    assert reasons["labels.csv:18"] == "its file has another row: 'rest/003.png'"
+    assert reasons["labels.csv:18"] == "another row has the same file: 'rest/003.png'"
     assert "a/001.png" not in reasons and reasons["a/000.png"] == "not in labels.csv"
 
 

@@ -162,7 +162,8 @@ def test_equal_content_under_two_labels_is_named(photos, tmp_path):
     assert dataset.creation["contradictions"] == {"count": 2, "first": pairs}
     assert load_dataset(str(tmp_path / "out")) == dataset
     assert lines[-1] == (
-        "warning: equal images with different labels, 2: cat/a.png (cat) = dog/c.png (dog); "
+        "warning: equal images with different labels: 2 pairs, such as cat/a.png (cat) "
+        "= dog/c.png (dog); "
         "cat/a.png (cat) = dog/d.png (dog)"
     )
     assert len(all_records(dataset)) == 86

@@ -77,7 +77,7 @@ def test_unusable_rows_are_rejected_by_line_and_others_kept(tmp_path):
         5: ("x,1,card,,1,1,9", "miles is not a number: 'x'"),
         6: ("1_0,1,card,,1,1,9", "miles is not a number: '1_0'"),
         7: ("inf,1,card,,1,1,9", "miles is not a number: 'inf'"),
-        8: ("-2,1,card,,1,1,9", "miles is below 0, and has log: '-2'"),
+        8: ("-2,1,card,,1,1,9", "miles is below 0, but has log: '-2'"),
         9: ("1,24,card,,1,1,9", "hour is not a whole number from 0 to 23: '24'"),
         10: ("1,1,card,,1,,9", "no label, tips is missing"),
         11: ("1,1,card,,1,1", "row is ragged: 6 fields, the header has 7"),
@@ -374,7 +374,7 @@ def test_row_without_a_number_to_predict_is_rejected(tmp_path):
     assert set(dataset.rejected["reasons"]) == {
         "no label, price is missing",
         "price is not a number",
-        "price is below 0, and has log",
+        "price is below 0, but has log",
     }
     assert dataset.feature("label").statistics["mean"] < 4  # of the logarithms
 

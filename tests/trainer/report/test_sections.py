@@ -45,7 +45,7 @@ def test_parameters_that_were_set_come_before_defaults(render):
     page = render(details=details)
     settings, folded = page.section("recipe").split("<details>")
     assert settings.index("epochs") < settings.index("worker_<wbr>count")
-    assert "2 more parameters, equal to their default" in folded
+    assert "2 parameters at their default" in folded
     assert "xla" in folded and "learning_<wbr>rate" in folded
     assert "chief, 2 workers" in page.text
     details |= {"source": "images:photos", "image_size": 224, "channels": 3, "min_accuracy": 0.5}
@@ -54,7 +54,7 @@ def test_parameters_that_were_set_come_before_defaults(render):
     for name in ("learning_<wbr>rate", "source", "image_<wbr>size", "min_<wbr>accuracy"):
         assert f"<dt>{name}</dt>" in settings
     assert settings.index("source") < settings.index("epochs") < settings.index("min_<wbr>accuracy")
-    assert "2 more parameters, equal to their default" in folded
+    assert "2 parameters at their default" in folded
     assert "channels" in folded and "xla" in folded
 
 
@@ -97,7 +97,7 @@ def test_curves_of_a_split_with_one_class_are_undefined(tmp_path):
     evaluation = evaluate(write_model(tmp_path / "m", names), dataset.uri)
     page = report(tmp_path / "report.html", evaluation, dataset)
     assert "Undefined: the split holds examples of a single class." in page.text
-    words = "Class 'absent' has no image in the test split: nothing here says how well it is "
+    words = "Class 'absent' has no image in the test split: it is not evaluated"
     assert words in page.text
 
 

@@ -123,7 +123,7 @@ class LabelTable:
                 case [file] if file in others:
                     found[file] = row
                 case [file]:
-                    unusable.append(Rejection(row.key, f"its file has another row: {file!r}"))
+                    unusable.append(Rejection(row.key, f"another row has the same file: {file!r}"))
                 case [first, second, *_]:
                     reason = f"its file is ambiguous: {path!r} may be {first!r} or {second!r}"
                     unusable.append(Rejection(row.key, reason))

@@ -39,7 +39,7 @@ def parse_values(column: Column, raw: pa.Array, bad: dict[int, str]) -> Any:
             bad.setdefault(index, f"{column.name} is not {whole}: {format_value(index)}")
     if column.log:
         for index in np.flatnonzero(numbers < 0).tolist():
-            bad.setdefault(index, f"{column.name} is below 0, and has log: {format_value(index)}")
+            bad.setdefault(index, f"{column.name} is below 0, but has log: {format_value(index)}")
     return numbers
 
 

@@ -122,8 +122,7 @@ def bounds_option() -> Any:
     """Return the option `bounds` of columns and labels."""
     return option(
         BOUNDS[0],
-        help="Reading of numbers that are only bounded, such as <5 and 10+: missing, or the value "
-        "of the bound.",
+        help="How bounds, such as <5 and 10+, are read: as missing, or as the value of the bound.",
         choices=BOUNDS,
     )
 
@@ -291,7 +290,7 @@ class Label:
     )
     adaptive: bool = option(
         False,
-        help="Of a numeric value: learn how wide each interval must be (quantile regression), "
+        help="For a numeric value: learn how wide each interval must be (quantile regression), "
         "instead of one width for all.",
     )
     above: float | None = option(None, help="yes if the column is above this number.")
@@ -349,7 +348,7 @@ class SplitBy:
     )
     column: str = option("", help="Column that names each row's split: train, validation or test.")
     time: str = option(
-        "", help="Column of dates, times or numbers: the newest rows are for the test."
+        "", help="Column of dates, times or numbers: the newest rows are the test split."
     )
     format: str = option(
         "", help="Format of times that are neither numbers nor in ISO 8601, such as %d/%m/%Y."

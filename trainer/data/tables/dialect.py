@@ -34,9 +34,7 @@ class Dialect:
     escape: str = option(
         "", choices=("", "\\"), help="Character that makes the next quote or delimiter plain text."
     )
-    skip_initial_space: bool = option(
-        False, help="Whether blanks after a delimiter do not belong to the field."
-    )
+    skip_initial_space: bool = option(False, help="Ignore blanks after a delimiter.")
     line_end: str = option(
         "\n", choices=("\n", "\r"), help="End of a line: LF or CRLF, or CR alone."
     )

@@ -78,12 +78,12 @@ def propose_label(
     if found and found.readings:
         readings = [{"type": "numeric", **reading} for reading in found.readings]
         raise InputError(
-            f"{place} can be read in two ways: {show_readings(values.given, readings)}; add "
+            f"{place} {show_readings(values.given, readings)}; add "
             f"{_show_entry(name, found.readings[0])} or another"
         )
     if found and not found.fits and len(names) > FEW_CLASSES:
         raise InputError(
-            f"{place}: {found.notes[0]}; if this reads them rightly, add "
+            f"{place}: {found.notes[0]}; if that is right, add "
             f"{_show_entry(name, found.alternatives[0])}"
         )
     numbers, missing = values.numbers, {"missing": values.markers} if values.markers else {}
@@ -102,8 +102,7 @@ def propose_label(
         notes = notes[len(found.notes) if found else 0 :]  # Those of numbers.
     if len(written := set(map(fold_text, names))) > 2 and written <= _BOOLEANS:
         raise InputError(
-            f"{place} writes booleans in several ways, {', '.join(map(repr, names[:4]))}; write "
-            "them in one"
+            f"{place} spells booleans in several ways, {', '.join(map(repr, names[:4]))}; use one"
         )
     several = _find_labels(place, names, values.given)
     if several:
@@ -169,7 +168,9 @@ def _fold(names: Collection[str]) -> tuple[dict[str, Any], list[str]]:
     variants = {folded: same for folded, same in by_folded.items() if len(same) > 1}
     if not variants:
         return {}, []
-    shown = (f"{', '.join(map(repr, same))} are {folded!r}" for folded, same in variants.items())
+    shown = (
+        f"{', '.join(map(repr, same))} are read as {folded!r}" for folded, same in variants.items()
+    )
     return {"ignore_case": True}, [formats.listing(shown)]
 
 

@@ -163,7 +163,7 @@ def _find_form(
     ranged = sum(rows[text] for text in tried.ranges)
     if not problem and ranged > _MARKED * tried.covered:
         problem = (
-            f"most values are ranges, such as {tried.ranges[0]!r}; a format reads them as means"
+            f"most values are ranges, such as {tried.ranges[0]!r}; a format reads each as its mean"
         )
     if not problem and tried.bounded > _MARKED * tried.covered:
         problem = tried.find_opposite_bounds()
@@ -179,7 +179,7 @@ def _find_form(
     if tried.format == _PLAIN:
         _decide_points(found, settings, tried.parts, decimal_comma)
     elif tried.format == _COMMAS and _DECIMAL_COMMA in tried.ties and decimal_comma:
-        _choose(found, settings, _DECIMAL_COMMA, "commas separate decimals")
+        _choose(found, settings, _DECIMAL_COMMA, "the comma is the decimal separator")
     elif tried.format == _COMMAS:
         doubtful = [_POINTS] if any("." in one for one in tried.parts) else []
         doubtful += [_DECIMAL_COMMA] if decimal_comma is None else []
@@ -320,7 +320,7 @@ def _find_units(counts: collections.Counter[tuple[str, str]]) -> tuple[dict[str,
         del named[()]  # 5万 beside 3000円 is an amount of the same currency, but not 5m beside 5ft.
     if len(named) > 1:
         shown = (f"{written[key]} ({count:,})" for key, count in named.most_common(3))
-        problem = f"numbers have several units, {', '.join(shown)}, of which no factor is known"
+        problem = f"numbers have several units, {', '.join(shown)}, whose factors are unknown"
         return factors, problem
     return factors, ""
 
@@ -404,7 +404,7 @@ def _decide_points(
     if len(pointed) < _FEW_WORDS or not are_groups or any(len(number) > 3 for number in whole):
         return
     if decimal_comma:
-        _choose(found, settings, _POINTS, "points separate thousands")
+        _choose(found, settings, _POINTS, "the point is the thousands separator")
     else:
         thousands = _drop_plain({**settings, "format": _POINTS})
         found.readings = [thousands, _drop_plain({**settings, "format": _PLAIN})]
@@ -413,7 +413,7 @@ def _decide_points(
 def _choose(found: Found, settings: dict[str, Any], format: str, why: str) -> None:
     """Set the format that the other columns of the table suggest."""
     found.settings = {**settings, "format": format}
-    found.notes.append(f"{why} here, as other columns have decimal commas")
+    found.notes.append(f"{why}, as other columns have decimal commas")
     found.alternatives.append(_drop_plain(settings) or {"format": _PLAIN})
 
 

@@ -125,12 +125,13 @@ def propose(
             continue
         one = _describe_column(column)
         if one.column and _explain(column, target, has_label) > _DISGUISED:
-            one.column, one.reason = {}, f"says {label} almost alone: an answer in disguise?"
+            one.column = {}
+            one.reason = f"predicts {label} almost alone: is it known when predicting?"
         described.append(one)
     described += [Described(name, {}, reason) for name, reason in sample.unreadable.items()]
     if not any(one.column for one in described):
         reasons = "; ".join(f"{one.name} {one.reason}" for one in described)
-        raise InputError(f"{place} has no column to learn {label!r} from: {reasons}")
+        raise InputError(f"{place} has no column that could predict {label!r}: {reasons}")
     is_set = described_label.get("type") == "multilabel"
     return Proposal(
         rows=own.rows,
@@ -194,10 +195,10 @@ def _choose_type(values: Values, described: Described) -> tuple[dict[str, Any], 
         assert found
         return _describe_numbers(values, values.numbers, repeated, found.settings, described)
     if found and found.fits and not values.is_padded:
-        described.notes = ["names, not numbers, as words are frequent among few values"]
+        described.notes = ["read as names: few distinct values, and words are frequent"]
         described.alternatives = [{"name": values.name, "type": "numeric", **found.settings}]
     if values.is_padded:
-        described.notes.append("codes with leading zeros are names, not numbers")
+        described.notes.append("read as names: codes with leading zeros")
     spaces = np.mean([text.count(" ") for text in names])
     is_text = bool(repeated > 0.5 and spaces >= 2) or bool(
         len(names) > MOST_VALUES and spaces >= _WORDS
@@ -247,7 +248,7 @@ def _describe_numbers(
     is_large = np.abs(known).max() > _EXACT
     if is_whole and is_large and len(np.unique(known.astype(np.float32))) < 0.5 * different:
         names, reason = _describe_names(values, repeated, described)
-        note = "names, as a model can't tell numbers apart that have more than seven digits"
+        note = "read as names: float32 can't distinguish numbers of more than seven digits"
         described.notes += [] if reason else [note]
         return names, reason
     if is_whole and not settings and _CODE.search(values.name) and len(values.names) > 2:

@@ -85,8 +85,8 @@ class Values:
         if form and not (self.dates if is_date else self.found):
             odd = next((text for text in self.given if not find_missing([text])), "")
             raise InputError(
-                f"column {name!r}: too few of its values are in the form that is given, "
-                f"{list_form(entry)}; one of them is {odd[:SHOWN]!r}"
+                f"column {name!r}: too few of its values, such as {odd[:SHOWN]!r}, have the given "
+                f"form, {list_form(entry)}"
             )
         padded = [text for text in self.given if re.fullmatch(r"0\d+", text)]
         self.is_padded = sum(self.given[text] for text in padded) > 1
@@ -282,7 +282,7 @@ def reader_of(column: Mapping[str, Any]) -> Callable[[str], str] | None:
 
 
 def show_readings(texts: Iterable[str], columns: Sequence[Mapping[str, Any]]) -> str:
-    """Return how columns of a recipe read the first text that they read differently."""
+    """Say how columns of a recipe read the first text that they read differently."""
     for text in texts:
         shown = []
         for column in columns:
@@ -290,8 +290,8 @@ def show_readings(texts: Iterable[str], columns: Sequence[Mapping[str, Any]]) ->
                 read = (reader_of(column) or str)(text)
                 shown.append(f"{read} by {list_form(column)}")
         if len({reading.partition(" by ")[0] for reading in shown}) == len(columns):
-            return f"{text!r} is {' or '.join(shown)}"
-    return "its values fit several formats"
+            return f"can be read in two ways: {text!r} is {' or '.join(shown)}"
+    return "has values that fit several formats"
 
 
 def list_form(column: Mapping[str, Any]) -> str:

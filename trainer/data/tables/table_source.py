@@ -18,6 +18,7 @@ from trainer.data.tables.dialect import Sniffed, parse_dialect
 from trainer.data.tables.schema_parser import parse_schema
 from trainer.errors import InputError
 from trainer.fields import suggest
+from trainer.formats import choices
 
 if TYPE_CHECKING:
     from trainer.data.tables.rows import Block
@@ -120,8 +121,8 @@ class FileReader(TableKind):
         if not uris:
             hint = f"; for files of other names use a pattern, such as {location}/*.txt"
             raise InputError(
-                f"source: there is no non-empty file that ends in {' or '.join(cls.endings)} at "
-                f"{location}{hint if storage.is_folder(location) else ''}"
+                f"source: no non-empty file at {location} ends in {choices(cls.endings)}"
+                f"{hint if storage.is_folder(location) else ''}"
             )
         return uris
 

@@ -78,8 +78,8 @@ def create_tfrecords(
     if contradictions := dataset.creation.get("contradictions"):
         pairs = "; ".join(" = ".join(pair) for pair in contradictions["first"])
         progress(
-            f"warning: equal {source.unit} with different labels, {contradictions['count']:,}: "
-            f"{pairs}"
+            f"warning: equal {source.unit} with different labels: "
+            f"{formats.number_of(contradictions['count'], 'pairs')}, such as {pairs}"
         )
     for warning in list_warnings(dataset):
         progress(f"warning: {warning}")
