@@ -834,7 +834,7 @@ def state_that_begins_at_zero():
     return compiled("mse", metrics=[Average()])
 
 
-@refused("is 0 or no number for the first 11 rows")
+@refused("is 0 or NaN for the first 11 rows")
 def metric_without_rows():
     def error(y: Any, outputs: Any) -> Any:
         return ops.sum(ops.abs(outputs) * ops.cast(y > 9, "float32"))

@@ -79,6 +79,6 @@ def check_compiled(model: keras.Model) -> None:
         reduction = getattr(loss, "reduction", _MEANS[0])
         if reduction not in _MEANS:
             raise InputError(
-                f"the loss {loss.name!r} has reduction={reduction!r}, which is no mean over the "
+                f"the loss {loss.name!r} has reduction={reduction!r}, which is not a mean over the "
                 f"rows of all replicas; use {_MEANS[1]!r}"
             )

@@ -61,7 +61,7 @@ _BATCH_LAYERS = (
 
 
 def is_trial_needed(model: keras.Model) -> bool:
-    """Return whether a model may compute what is no mean over the rows of a batch."""
+    """Return whether a model may compute what is not a mean over the rows of a batch."""
     if not has_plain_steps(model) or type(model).compute_loss is not keras.Model.compute_loss:
         return True
     layers = list_layers(model)
@@ -215,8 +215,8 @@ def _find_scales(
             raise refuse_value(name, _METRIC if name.startswith("the metric") else _COMPARED)
         if ("values", index) in zeros:
             raise refuse(
-                f"{name} is 0 or no number for the first {number} rows, also with other weights, "
-                "which does not show how rows add up; begin with other rows, leave it out"
+                f"{name} is 0 or NaN for the first {number} rows, whatever the weights, so that "
+                "it can't be tried; begin with other rows, leave it out"
             )
         scales.values.append(scale)
         scaled = scale if name.startswith(SCALED) else scaled
@@ -242,8 +242,8 @@ def _find_scales(
         is_measured = bool(np.any(before[name] != after[name]))
         if scale is None or (("logs", name) in zeros and not is_measured):
             warnings.warn(
-                f"the log {name!r} of {function.__name__} is no mean over rows, or 0 for the first "
-                f"{number}: the mean of the replicas' values is shown",
+                f"the log {name!r} of {function.__name__} is not a mean over rows, or 0 for the "
+                f"first {number}: the mean of the replicas' values is shown",
                 stacklevel=2,
             )
         scales.logs[name] = scale or Scale.SHARE

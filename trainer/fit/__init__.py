@@ -13,7 +13,7 @@ Keras 3's own `fit` fails under MultiWorkerMirroredStrategy (keras#20585). This 
 
 - Every worker reads the same global batches, and learns from its rows of each. Gradients are those
   of the mean over the global batch, however its rows are divided, and so are dropout and other
-  draws of keras.random (trainer/engine/draws.py). What is no mean over rows is found by a trial
+  draws of keras.random (trainer/engine/draws.py). What is not a mean over rows is found by a trial
   (step_trial.py): it is summed as its step means it, or refused.
 - Metrics are sums over all rows, also in the logs of a batch.
 - All workers run the callbacks, and stop together. Only the chief writes their files, and shows

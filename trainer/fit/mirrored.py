@@ -25,7 +25,7 @@ _DIFFERENT = (
 )
 _UNTRIED = (
     "several replicas can't compute {name} of the model {model!r} for a batch of several rows, "
-    "because the first batch has a single row, which does not show how rows add up; begin with a "
+    "because the first batch has a single row, by which this can't be tried; begin with a "
     "larger batch, or train on one replica"
 )
 
@@ -130,7 +130,7 @@ class MirroredFit(FitLoop):
     ) -> Any:
         """Return a function that runs Keras' train_step or test_step on all replicas.
 
-        If it may compute what is no mean over rows, it is tried with the first rows of the data.
+        If it may compute what is not a mean over rows, it is tried with the first rows of the data.
         """
         states, first = self.states, parts.first  # The step outlives this training and its data.
         replicas_step, is_untried = tried_step.make_step(

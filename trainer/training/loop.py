@@ -18,6 +18,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from trainer import formats
 from trainer.data.read import reader
 from trainer.data.schema import Dataset, limit_examples, load_to_train
 from trainer.data.storage import join
@@ -385,8 +386,8 @@ class TrainingLoop:
     def _announce(self, restored: bool) -> None:
         counts = {name: split.examples for name, split in self.dataset.splits.items()}
         self.log.write_line(
-            f"{self.config.model} with {self.model.count_params():,} weights, "
-            f"{resolve(self.config.strategy, self.cluster)} over {self.replicas} replicas, "
+            f"{self.config.model} with {self.model.count_params():,} parameters, "
+            f"{resolve(self.config.strategy, self.cluster)} on {formats.count(self.replicas, 'replica')}, "
             f"{counts['train']:,} training and {counts['validation']:,} validation examples"
         )
         if restored:

@@ -93,7 +93,7 @@ def test_learns_with_parameter_servers(records, tmp_path):
     ("name", "options", "message"),
     [
         ("compiled", {"learning_rate": 0.1, "loss": "huber"}, "replaces learning_rate=0.1, loss=h"),
-        ("with_sums", {}, "has reduction='sum', which is no mean over the rows"),
+        ("with_sums", {}, "has reduction='sum', which is not a mean over the rows"),
         ("without_loss", {}, "compiled without a loss; give compile one, or return the model"),
         ("with_own_step", {}, "with a train_step of its own, which only fit calls; train it by a"),
         ("with_largest", {}, "the metric 'largest' can't be computed by several"),

@@ -172,7 +172,7 @@ def test_densenet_trains_on_two_devices_in_mixed_precision(colors, tmp_path, mon
     flags = replicas.flags(colors, tmp_path, options)
     replicas.run("trainer.task", flags, replicas.ALONE, tmp_path / "logs", seconds=600)
     log = (tmp_path / "logs" / "chief-0.log").read_text()
-    assert "mirrored over 2 replicas" in log
+    assert "mirrored on 2 replicas" in log
     rows = (tmp_path / "history.csv").read_text().splitlines()[1:]
     assert [row.split(",")[:2] for row in rows] == [["1", "1"], ["2", "2"]]
     assert (tmp_path / "model" / "saved_model.pb").is_file()
