@@ -12,7 +12,7 @@ from trainer.data.source_options import (
     operations_option,
 )
 from trainer.errors import InputError
-from trainer.fields import build, option, pick
+from trainer.fields import build, option
 from trainer.models import MODELS, find_model_class, open_model
 
 _MODEL_OPTIONS = "; ".join(
@@ -258,11 +258,6 @@ def phases(config: TrainingConfig) -> list[TrainingConfig]:
         early_stopping_patience=config.fine_tune_early_stopping_patience,
     )
     return [config, fine_tuning]
-
-
-def read_saved(values: dict[str, Any]) -> TrainingConfig:
-    """Return a saved config; options that its version did not have get their defaults."""
-    return build(TrainingConfig, pick(TrainingConfig, values))
 
 
 def override(config: TrainingConfig, values: Mapping[str, Any]) -> TrainingConfig:

@@ -8,7 +8,8 @@ from typing import Any
 
 from trainer.data import storage
 from trainer.errors import InputError
-from trainer.training.config import TrainingConfig, override, read_saved
+from trainer.fields import build
+from trainer.training.config import TrainingConfig, override
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -80,7 +81,7 @@ def _parse_values(flags: Sequence[str]) -> dict[str, str]:
 def _read_config(uri: str) -> TrainingConfig:
     """Read the config that plan_training checked and wrote."""
     try:
-        return read_saved(json.loads(storage.read(uri)))
+        return build(TrainingConfig, json.loads(storage.read(uri)))
     except (OSError, ValueError, TypeError) as error:
         raise InputError(f"--config={uri} can't be read: {error}; plan the job again") from None
 

@@ -385,9 +385,10 @@ class TrainingLoop:
 
     def _announce(self, restored: bool) -> None:
         counts = {name: split.examples for name, split in self.dataset.splits.items()}
+        replicas = formats.count(self.replicas, "replica")
         self.log.write_line(
             f"{self.config.model} with {self.model.count_params():,} parameters, "
-            f"{resolve(self.config.strategy, self.cluster)} on {formats.count(self.replicas, 'replica')}, "
+            f"{resolve(self.config.strategy, self.cluster)} on {replicas}, "
             f"{counts['train']:,} training and {counts['validation']:,} validation examples"
         )
         if restored:

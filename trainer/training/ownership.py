@@ -9,7 +9,8 @@ from trainer.data.schema import Dataset
 from trainer.data.storage import join
 from trainer.engine.cluster import Cluster
 from trainer.errors import InputError
-from trainer.training.config import TrainingConfig, read_saved
+from trainer.fields import build, pick
+from trainer.training.config import TrainingConfig
 
 _FORMAT = 2
 """Number of the form of checkpoints."""
@@ -33,7 +34,7 @@ def claim(directory: str, config: TrainingConfig, dataset: Dataset, cluster: Clu
                 storage.write_json(path, checked_json.with_checksum({**signature, **began}))
             return cluster.trainers
         saved = checked_json.parse(text)
-        saved |= dataclasses.asdict(read_saved(saved))
+        saved |= dataclasses.asdict(build(TrainingConfig, pick(TrainingConfig, saved)))
     except ValueError as error:
         raise InputError(f"{path} is damaged ({error}); remove it and run again") from None
     if saved.get("format") != _FORMAT:
