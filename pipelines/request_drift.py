@@ -26,7 +26,7 @@ def measure(before: Dataset, instances: Iterable[Any]) -> tuple[Drifts, int]:
     """
     columns = list_columns(before)
     arguments = argument_names(column.name for column in columns)
-    parser = RowInstances({arguments[of.name]: of.dtype for of in columns}, columns)
+    parser = RowInstances({arguments[column.name]: column.dtype for column in columns}, columns)
     parts = list(_parse_instances(parser, instances))
     if not parts:
         raise InputError("the log has no rows yet; send the server requests, then compare again")

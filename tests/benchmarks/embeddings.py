@@ -74,7 +74,7 @@ def measure(strategy: tf.distribute.Strategy, count: int) -> list[float]:
             ids, started = draw(count), time.monotonic()
             step(ids).numpy()
             seconds[large].append(time.monotonic() - started)
-    return [statistics.median(of) for of in seconds.values()]
+    return [statistics.median(times) for times in seconds.values()]
 
 
 def draw(count: int) -> tf.Tensor:

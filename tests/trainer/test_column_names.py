@@ -118,7 +118,7 @@ def test_drift_is_measured_of_labels_weights_and_columns_of_their_names(dataset)
     measured = drift.measure(dataset, dataset)
     assert not measured.not_compared
     names = [one.name for one in measured.columns if not one.of_labels]
-    assert sorted(names) == sorted([*(of["name"] for of in COLUMNS), "무게 (kg)"])
+    assert sorted(names) == sorted([*(column["name"] for column in COLUMNS), "무게 (kg)"])
     columns = [column["name"] for column in COLUMNS]
     requests = [{name: row[name] for name in columns} for row in rows(240)]
     (drifts, _), count = request_drift.measure(dataset, requests)

@@ -229,7 +229,7 @@ def test_operating_points_are_micro_averages():
         [[0.7, 0.2, 0.1], [0.5, 0.4, 0.1], [0.0, 0.0, 1.0], [0.3, 0.35, 0.35]], np.float32
     )
     parts = slice(3), slice(3, None)
-    blocks = [(labels[of], answers[of], np.ones(len(labels[of]))) for of in parts]
+    blocks = [(labels[part], answers[part], np.ones(len(labels[part]))) for part in parts]
     points = dict(zip(THRESHOLDS, operating_points(blocks), strict=True))
     assert [point["confidenceThreshold"] for point in points.values()] == list(points)
     half, zero = points[0.5], points[0.0]

@@ -83,7 +83,7 @@ def test_metrics_are_those_of_scikit_learn(dataset, evaluation, tmp_path):
 
     def parse(name: str) -> np.ndarray:
         names = [row[name].split(";") for row in rows]
-        return np.array([[one in of for one in dataset.classes] for of in names])
+        return np.array([[one in shown for one in dataset.classes] for shown in names])
 
     labels, given = parse("label"), parse("prediction")
     probabilities = np.array(
@@ -341,4 +341,4 @@ def test_two_workers_learn_what_one_learns(dataset, tmp_path):
     export(one.model, dataset, str(tmp_path / "one" / "model"))
     both = [evaluate(str(tmp_path / name / "model"), dataset.uri) for name in ("one", "two")]
     for name in range(len(dataset.classes)):
-        np.testing.assert_allclose(*(of.answers.read(name) for of in both), rtol=1e-4)
+        np.testing.assert_allclose(*(one.answers.read(name) for one in both), rtol=1e-4)

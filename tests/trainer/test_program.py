@@ -56,7 +56,7 @@ def test_program_learns_the_same_on_two_workers(digit_records, alone, tmp_path):
     pairs = zip(exported(tmp_path), exported(alone), strict=True)
     for (shape, values), (_, expected) in pairs:
         if shape:
-            found, known = (np.frombuffer(of, np.float32) for of in (values, expected))
+            found, known = (np.frombuffer(content, np.float32) for content in (values, expected))
             np.testing.assert_allclose(np.sort(found), np.sort(known), atol=1e-4)
 
 

@@ -436,4 +436,4 @@ def test_two_workers_learn_what_one_learns(dataset, tmp_path):
     export(one.model, dataset, str(tmp_path / "one" / "model"))
     both = [evaluate(str(tmp_path / name / "model"), dataset.uri) for name in ("one", "two")]
     for name in ("value", "low", "high"):
-        np.testing.assert_allclose(*(of.answers.read(name) for of in both), rtol=1e-4)
+        np.testing.assert_allclose(*(one.answers.read(name) for one in both), rtol=1e-4)

@@ -65,9 +65,9 @@ def test_rows_count_by_their_weight(dataset, tmp_path):
     found = make_validation(trained.task_model, share)()
     assert found["accuracy"] > 0.95
     logits, labels, weights = [], [], []
-    for inputs, of, weight in read_evaluation_batches(dataset, "validation", share):
+    for inputs, label, weight in read_evaluation_batches(dataset, "validation", share):
         logits.append(trained.model(inputs))
-        labels.append(of)
+        labels.append(label)
         weights.append(weight)
         if sum(map(len, labels)) >= dataset.splits["validation"].examples:
             break
@@ -196,15 +196,19 @@ def test_a_weight_counts_as_repetitions_of_fewer_examples(task):
 
     _, others = answer(np.random.default_rng(1), 1000)
     pairs, pairs_of_repeated = (
-        Pairs.from_scores(answers.scores(0, len(of)), task.score_champion(of, champion)[0])
-        for answers, of, champion in (
+        Pairs.from_scores(answers.scores(0, len(known)), task.score_champion(known, champion)[0])
+        for answers, known, champion in (
             (weighted, labels, others),
-            (repetitions, labels[repeated], {name: of[repeated] for name, of in others.items()}),
+            (
+                repetitions,
+                labels[repeated],
+                {name: values[repeated] for name, values in others.items()},
+            ),
         )
     )
     for metric in found.comparisons:
         one, other = (
-            compare(of, metric=metric, confidence=0.95) for of in (pairs, pairs_of_repeated)
+            compare(one, metric=metric, confidence=0.95) for one in (pairs, pairs_of_repeated)
         )
         assert one.difference == pytest.approx(other.difference) and one.difference > 0
         assert (one.candidate, one.champion) == pytest.approx((other.candidate, other.champion))

@@ -7,7 +7,7 @@ close them, so they are found in /proc. A frozen parameter server
 blocks training, and Vertex AI does not restart a process that has not ended. The chief therefore
 exits, so that the whole job is retried from the checkpoint.
 
-Without parameter servers, TensorFlow notices a peer that stops to answer, and ends the step. Should
+Without parameter servers, TensorFlow notices a peer that stops answering, and ends the step. Should
 a collective wait nevertheless, as one of NCCL may, `StepWatch` ends the process.
 """
 

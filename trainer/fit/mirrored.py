@@ -19,7 +19,7 @@ from trainer.fit.divided_batches import DividedBatches
 from trainer.fit.fit_loop import FitLoop
 
 _DIFFERENT = (
-    "The workers read different batches, and each learns from its rows of its own. If more than "
+    "The workers read different batches, and each learns from its own rows. If more than "
     "augmentation differs, rows are learned twice or never: import trainer.fit, or call "
     "keras.utils.set_random_seed, before the data is shuffled, or seed every shuffle."
 )

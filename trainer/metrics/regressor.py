@@ -44,7 +44,7 @@ class Sums(GroupSums):
         if not self._added:
             self._origin = float(labels[0])
         labels -= self._origin
-        self.add([weights * of for of in (1, np.abs(errors), errors**2, labels, labels**2)])
+        self.add([weights * values for values in (1, np.abs(errors), errors**2, labels, labels**2)])
         self._cross += weights @ errors, weights @ (errors * labels)
 
     @property

@@ -90,11 +90,11 @@ class Cut:
             figures: metrics by name, float [groups] each; NaN if undefined.
             compared: number of values with rows, of which the groups may be the worst.
         """
-        columns = [_to_optional(of) for of in figures.values()]
+        columns = [_to_optional(values) for values in figures.values()]
         rows = zip(self.names, sizes.tolist(), *columns, strict=True)
         slices = [
-            Slice(name=name, examples=size, figures=dict(zip(figures, of, strict=True)))
-            for name, size, *of in rows
+            Slice(name=name, examples=size, figures=dict(zip(figures, values, strict=True)))
+            for name, size, *values in rows
             if size
         ]
         return Slices(column=self.column, by=self.by, slices=slices, compared=compared)

@@ -443,7 +443,7 @@ class ClassEvaluation(Evaluation):
             "confusion": self._draw_confusion(),
             "curves": self._draw_curves(),
             "calibration": self._draw_calibration(),
-            "balance": list_balance(dataset.classes, counts, [sum(of) for of in counts]),
+            "balance": list_balance(dataset.classes, counts, [*map(sum, counts)]),
             "per_class": weakest_first if len(self.classes) > _MATRIX_SHOWN else self.per_class,
         }
 
@@ -491,8 +491,8 @@ def _measure(answers: ClassAnswers, classes: list[str]) -> dict[str, Any]:
     for labels, probabilities, weights in answers.blocks():
         predicted, examples = probabilities.argmax(axis=1), np.arange(len(labels))
         np.add.at(matrix, (labels, predicted), 1)
-        for of_cells, of in zip(confusion, (weights, weights**2), strict=True):
-            np.add.at(of_cells, (labels, predicted), of)
+        for cells, weight in zip(confusion, (weights, weights**2), strict=True):
+            np.add.at(cells, (labels, predicted), weight)
         share.add(predicted == labels, weights)
         if k:
             within += float(weights @ (classifier.label_ranks(labels, probabilities) < k))
@@ -503,7 +503,8 @@ def _measure(answers: ClassAnswers, classes: list[str]) -> dict[str, Any]:
     error, bins = classifier.calibration(sums)
     rankings = [answers.rank(number) for number in range(len(classes))]
     counts, of_classes = (
-        np.stack([of.sum(axis=1), of.sum(axis=0), of.diagonal()]) for of in (matrix, confusion[0])
+        np.stack([one.sum(axis=1), one.sum(axis=0), one.diagonal()])
+        for one in (matrix, confusion[0])
     )
     rows = classifier.compute_class_metrics(classes, rankings, counts=counts, weights=of_classes)
     ranked = slice(1 if len(classes) == 2 else 0, None)  # Of two, the second is the positive one.

@@ -40,7 +40,7 @@ class ProbabilityAnswers(Answers):
     def titles(self) -> list[str]:
         if not self._shown:
             print(f"predictions.csv holds no probabilities: more than {MOST_PROBABILITIES:,}")
-        return ["label", "prediction", self.loss, *(f"probability_{of}" for of in self._shown)]
+        return ["label", "prediction", self.loss, *(f"probability_{name}" for name in self._shown)]
 
     def format_probabilities(self, start: int, stop: int) -> list[Sequence[Any]]:
         """Return the columns of predictions.csv with probabilities."""

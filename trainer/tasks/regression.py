@@ -94,7 +94,7 @@ class Regression(Task):
             batches.append((tf.maximum(low - scaled, scaled - high).numpy(), weights))
         if sum(len(weights) for _, weights in batches) < LEAST_CALIBRATION:
             return self
-        errors, weights = (np.concatenate(of) for of in zip(*batches, strict=True))
+        errors, weights = (np.concatenate(parts) for parts in zip(*batches, strict=True))
         margin = regressor.conformal_quantile(errors, weights / weights.mean(), CONFIDENCE)
         return dataclasses.replace(self, margin=margin)
 
@@ -121,13 +121,13 @@ class Regression(Task):
 
     def _unscale(self, outputs: tf.Tensor) -> tf.Tensor:
         """Return numbers in the label's unit."""
-        of = self._statistics
-        values = outputs * of["deviation"] + of["mean"]
+        label = self._statistics
+        values = outputs * label["deviation"] + label["mean"]
         if not self._log:
             return values
         # An exponential of an output far from any label would be senseless, or infinite.
-        ends = math.log1p(of["minimum"]), math.log1p(of["maximum"])
-        bounds = max(0.0, ends[0] - of["deviation"]), ends[1] + of["deviation"]
+        ends = math.log1p(label["minimum"]), math.log1p(label["maximum"])
+        bounds = max(0.0, ends[0] - label["deviation"]), ends[1] + label["deviation"]
         return tf.math.expm1(tf.clip_by_value(values, *bounds))
 
     @property

@@ -401,7 +401,7 @@ def test_several_labels_are_a_number_for_each_class(tmp_path):
     rows = [(line_of(row), example["label"]) for row, example in read_pairs(dataset)]
     assert dict(rows) == {n + 2: expected[n % 5] for n in range(400)}
     counts = dataset.feature("label").statistics["by_split"]
-    assert {name: sum(of[name] for of in counts.values()) for name in "xyz"} == {
+    assert {name: sum(split[name] for split in counts.values()) for name in "xyz"} == {
         "x": 160, "y": 240, "z": 160,
     }  # fmt: skip
     assert sum(split.examples for split in dataset.splits.values()) == 400

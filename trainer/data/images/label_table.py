@@ -135,7 +135,7 @@ class LabelTable:
             raise InputError(f"{self._place}: {TABLE} has no row with a {self._column}; add rows")
         if not images:
             raise InputError(f"{self._place} has no image ({', '.join(SUFFIXES)}); add images")
-        in_table, in_folder = (", ".join(map(repr, [*of][:3])) for of in (rows, images))
+        in_table, in_folder = (", ".join(map(repr, [*names][:3])) for names in (rows, images))
         raise InputError(
             f"{self._place}: {matched:,} of {len(rows):,} rows of {TABLE} match one of "
             f"{len(images):,} images: column {self._column!r} has {in_table}, the folder "

@@ -48,7 +48,9 @@ class InputShare:
 
     @property
     def own_lanes(self) -> range:
-        first, last = (of * self.lanes // self.workers for of in (self.worker, self.worker + 1))
+        first, last = (
+            worker * self.lanes // self.workers for worker in (self.worker, self.worker + 1)
+        )
         return range(first, last)
 
     @property

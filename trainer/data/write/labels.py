@@ -162,7 +162,7 @@ class TableLabels:
             split: {name: totals.labels[split, name] for name in self.classes} for split in SPLITS
         }
         for name in self.classes:
-            if not any(of[name] for of in counts.values()):
+            if not any(split[name] for split in counts.values()):
                 raise InputError(
                     f"{self._place}: no usable row has {name!r}; add some or remove the class"
                 )
