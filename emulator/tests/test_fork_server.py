@@ -13,16 +13,17 @@ from vertex_emulator.fork_server import ForkServer
 from vertex_emulator.processes import Guardian, Process
 
 PROGRAM = """
-import os, subprocess, sys, time
+import os, subprocess, sys, tempfile, time
 import json
 print(json.__dict__.get("mark"), os.environ["NAME"], sys.argv[1:], os.getpgid(0) == os.getpid())
+print(tempfile.gettempdir())
 print("to stderr", file=sys.stderr)
 if sys.argv[1:] == ["sleep"]:
     print("child", subprocess.Popen(["sleep", "600"]).pid, flush=True)
     time.sleep(600)
 raise ValueError("wrong") if sys.argv[1:] == ["raise"] else SystemExit(3)
 """
-PRELOADED = "import json\njson.mark = 'preloaded'\n"
+PRELOADED = "import json, tempfile\njson.mark = 'preloaded'\ntempfile.gettempdir()\n"
 
 
 @pytest.fixture(scope="module")
@@ -61,12 +62,12 @@ def start(server, environment, tmp_path):
         )
 
 
-def test_program_has_its_arguments_environment_output_and_group(start):
-    process = start("one", "two")
+def test_program_has_its_arguments_environment_output_and_group(start, tmp_path):
+    process = start("one", "two", TMPDIR=str(tmp_path))
     assert process.finished.wait(20)
     assert process.returncode == 3
     lines = process.log.read_text().splitlines()
-    assert lines == ["preloaded a name ['one', 'two'] True", "to stderr"]
+    assert lines == ["preloaded a name ['one', 'two'] True", str(tmp_path), "to stderr"]
 
 
 def test_error_is_told_and_exits_with_1(start):

@@ -22,6 +22,7 @@ import select
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import traceback
 from collections.abc import Mapping, Sequence
@@ -227,6 +228,7 @@ def _become(words: Sequence[str], environment: Mapping[str, str], log: str) -> i
     os.dup2(1, 2)
     os.environ.clear()
     os.environ.update(environment)
+    tempfile.tempdir = None  # An import may have asked for the server's.
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed()
     sys.argv = ["-m", *words[1:]]

@@ -4,10 +4,11 @@ memory, and two workers that sum their gradients with two processes that do not 
 Pictures are made up: 28x28 gray, as MNIST's, and the model is the small CNN.
 """
 
-import contextlib
+import functools
 import json
 import os
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -19,14 +20,14 @@ import numpy as np
 from tests import replicas
 from tests.benchmarks.measuring import Row, in_turns, median_ratio
 from tests.small_records import write_records
-from trainer.data.schema import Dataset
+from trainer.data.schema import Dataset, load_dataset
 from trainer.engine.cluster import Cluster
 from trainer.training.config import TrainingConfig
 from trainer.training.job import Job
 
 EXAMPLES = 4096
 BATCH = 128
-STEPS, PAIRS = 20, 30
+STEPS, PAIRS = 5, 30
 ROUNDS = 5
 TURNS = 3
 
@@ -113,35 +114,58 @@ def _rate(steps: int, take: Callable[[], Any]) -> float:
 
 
 def _two_workers(dataset: Dataset, folder: Path) -> Row:
-    """Compare both ways, each with two processes pinned to a core of their own."""
-    together, apart = [replicas.CHIEF_AND_WORKER], [replicas.ALONE, replicas.ALONE]
-    ways = {
-        "together": lambda: _images_per_second(dataset, folder, BATCH, together),
-        "apart": lambda: _images_per_second(dataset, folder, BATCH // 2, apart),
-    }
-    found = in_turns(ways, TURNS)
-    return _compared("two workers / two processes that do not talk", *found.values(), 0.9)
+    """Compare the steps of two processes, each pinned to a core of its own, in turns of seconds."""
+    flags = [dataset.uri, str(folder), str(TURNS)]
+    replicas.run(__name__, flags, replicas.CHIEF_AND_WORKER, folder / "logs")
+    found = [json.loads(file.read_text()) for file in sorted(folder.glob("rates-*.json"))]
+    (together, _), apart = np.array(found).transpose(2, 0, 1)
+    apart = apart.sum(axis=0)
+    figures = f"{statistics.median(together):,.0f} / {statistics.median(apart):,.0f} images/s"
+    ratio = float(median_ratio(together, apart))
+    return "two workers / two processes that do not talk", ratio, 0.9, figures
 
 
-def _images_per_second(
-    dataset: Dataset, parent: Path, batch_size: int, groups: list[list[tuple[str, int]]]
-) -> float:
-    """Run each group of replicas as a job of its own, all at once; sum their images/s."""
+def _measure_worker(dataset: Dataset, folder: Path, turns: int) -> None:
+    """Write the images/s of this process's steps with another's, and without, of each turn."""
+    import tensorflow as tf
+
+    from trainer.engine import strategies
+    from trainer.engine.cluster import from_environment
+    from trainer.training.loop import TrainingLoop
+
+    cluster = from_environment(os.environ)
     cores = sorted(os.sched_getaffinity(0))
-    folder = Path(tempfile.mkdtemp(dir=parent))
-    bases = [folder / str(number) for number in range(len(groups))]
-    flags = [f"--dataset={dataset.uri}", f"--batch_size={batch_size}", "--epochs=4"]
-    with contextlib.ExitStack() as stack:
-        processes = []
-        for base, roles in zip(bases, groups, strict=True):
-            own = [*flags, f"--base_output_directory={base}"]
-            cluster = replicas.Cluster("trainer.task", own, roles, base / "logs")
-            stack.enter_context(cluster).start_all()
-            processes += cluster.processes.values()
-        for number, process in enumerate(processes):
-            # Right after its start, so that all its threads inherit the core.
-            os.sched_setaffinity(process.pid, {cores[number % len(cores)]})
-        codes = [process.wait(300) for process in processes]
-    assert not any(codes), [log.read_text()[-2000:] for log in folder.rglob("*.log")]
-    metrics = [json.loads((base / "metrics.json").read_text()) for base in bases]
-    return sum(one["examples_per_second"] for one in metrics)
+    # Before TensorFlow starts its threads, which inherit the core.
+    os.sched_setaffinity(0, {cores[cluster.trainer_index % len(cores)]})
+    tf.config.experimental.enable_op_determinism()
+    together = strategies.create_strategy("multi_worker_mirrored", cluster)
+
+    def opened(name: str, batch_size: int, place: Cluster, strategy: Any) -> TrainingLoop:
+        config = TrainingConfig(batch_size=batch_size, epochs=100)
+        job = Job(dataset=dataset.uri, base_output_directory=str(folder / name), config=config)
+        return TrainingLoop(job, place, strategy, dataset)
+
+    alone = tf.distribute.OneDeviceStrategy("/cpu:0")
+    runs = [
+        opened("together", BATCH, cluster, together),
+        opened(f"alone-{cluster.trainer_index}", BATCH // 2, Cluster(), alone),
+    ]
+    rates = []
+    for _ in range(turns):
+        given = [iter(run.read_training_input()) for run in runs]
+        for run, batches in zip(runs, given, strict=True):
+            run.run_steps(batches, 1).numpy()  # The first step includes the tracing.
+        for _ in range((runs[0].pass_steps - 1) // STEPS):
+            turn = []
+            for run, batches in zip(runs, given, strict=True):
+                strategies.barrier(together)
+                take = functools.partial(run.run_steps, batches, 1)
+                turn.append(_rate(STEPS, take) * run.config.batch_size / BATCH)
+            rates.append(turn)
+    (folder / f"rates-{cluster.trainer_index}.json").write_text(json.dumps(rates))
+    strategies.barrier(together)
+
+
+if __name__ == "__main__":
+    _measure_worker(load_dataset(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]))
+    os._exit(0)  # As a replica does: threads of collective operations may wait for the other.

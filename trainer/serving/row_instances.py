@@ -11,13 +11,13 @@ import contextlib
 import functools
 import math
 import unicodedata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from trainer.data.schema import Feature
-from trainer.data.tables.columns import argument_names
+from trainer.data.tables.columns import FEATURES, argument_names
 from trainer.data.tables.inputs import MISSING
 from trainer.data.tables.number_forms import MAX_FLOAT, parse_number
 from trainer.data.tables.values import ValueForms
@@ -29,6 +29,7 @@ from trainer.serving.instances import (
     KEY,
     BadInstancesError,
     InstanceError,
+    Part,
     Request,
     decode_base64,
     format_value,
@@ -39,6 +40,8 @@ from trainer.serving.instances import (
 _TYPE_NAMES = {"float32": "a number", "int64": "a whole number", "string": "text"}
 _MAX_WHOLE = 2.0**53
 """Larger whole numbers are inexact as JSON numbers."""
+_INVISIBLE = ("Cc", "Cf", "Zl", "Zp", "Zs")
+"""Categories of characters that only separate words: controls, formats, spaces."""
 
 
 class RowInstances:
@@ -76,9 +79,8 @@ class RowInstances:
         problems = {
             index: "has no value: each of its columns is missing"
             for part in request.parts
-            if part.signature == DEFAULT
-            for index, *row in zip(part.indices, *part.inputs.values(), strict=True)
-            if all(map(_is_missing, row))
+            for index, row in zip(part.indices, _list_rows(part), strict=True)
+            if row and all(map(_is_missing, row))
         }
         if problems:
             raise BadInstancesError(problems, request.keys)
@@ -138,7 +140,7 @@ class RowInstances:
 
     def _list_names(self) -> list[str]:
         """Return the user's own names of the columns or, if they are unknown, the arguments."""
-        return [self._names.get(argument, argument) for argument in self._columns]
+        return [self._names[name] for name in self._arguments.values()] or list(self._columns)
 
     def _argument_of(self, name: str) -> str:
         """Return the model's argument for a column; raise InstanceError if there is none."""
@@ -179,10 +181,29 @@ def _convert_numbers(values: list[Any]) -> tuple[np.ndarray, list[int]]:
     return _convert_each(_to_number, values, np.full(len(values), math.nan))
 
 
+def _list_rows(part: Part) -> Iterable[Sequence[Any]]:
+    """Return the values of each instance; none if a tf.Example is not a record of a table."""
+    if part.signature == DEFAULT:
+        return zip(*part.inputs.values(), strict=True)
+    return map(_list_values, part.inputs["examples"])
+
+
+def _list_values(example: bytes) -> list[Any]:
+    """Return the values of all columns in a record."""
+    features = parse_features(example)
+    texts, numbers, whole = (features[name] for name in FEATURES.values())
+    return [
+        *texts.bytes_list.value,
+        *numbers.float_list.value,
+        *(value or math.nan for value in whole.int64_list.value),  # 0 is missing.
+    ]
+
+
 def _is_missing(value: Any) -> bool:
-    """Return whether a value of an argument of the model stands for a missing one."""
+    """Return True for what stands for a missing value, and for text without any visible one."""
     if isinstance(value, bytes):
-        return not value.decode().strip()
+        text = value.decode(errors="replace")
+        return all(unicodedata.category(character) in _INVISIBLE for character in text)
     return bool(np.isnan(value) or (isinstance(value, np.integer) and value == MISSING["int64"]))
 
 

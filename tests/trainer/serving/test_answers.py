@@ -1,5 +1,6 @@
 """Test that a served model answers as evaluated, in every form that clients send."""
 
+import math
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -93,6 +94,27 @@ def test_rows_are_answered_as_evaluated(row_server, row_model, row_records, form
 
     check_answers(row_server, row_model, row_records, instance)
     assert sizes >= {4, 5}
+
+
+def test_record_without_any_value_is_refused_as_such_a_row_is(row_server, row_model, row_records):
+    _, (example, *_) = judged(row_model, row_records)
+    blank = tf.train.Example.FromString(example)
+    for name, kind, missing in (
+        ("bytes", "bytes_list", b" "),
+        ("floats", "float_list", math.nan),
+        ("ints", "int64_list", 0),
+    ):
+        values = getattr(blank.features.feature[name], kind).value
+        assert values
+        values[:] = [missing] * len(values)
+    instances = [b64(example), b64(blank.SerializeToString())]
+    status, content = row_server.ask(instances)
+    assert (status, content["instances"]) == (
+        400,
+        [{"index": 1, "error": "has no value: each of its columns is missing"}],
+    )
+    blank.features.feature["ints"].int64_list.value[0] = 1
+    assert row_server.ask([b64(blank.SerializeToString())])[0] == 200
 
 
 def test_64_photos_are_one_request(image_server):

@@ -135,6 +135,7 @@ VALID = {"image": [BLANK, {"image": BLANK, "key": 1}], "row": [{"hour": 1}, {"mi
         ("row", {"key": 3}, "has none of the columns"),
         ("row", {"miles": None, "payment": " \u2003"}, "has no value: each of its columns is miss"),
         ("row", [None, "nan", "", None, ""], "has no value: each of its columns is missing"),
+        ("row", {"payment": "\u200b\0\ufeff"}, "has no value: each of its columns is missing"),
     ],
 )
 def test_unusable_instance_is_named_with_the_reason(request, kind, instance, words):
