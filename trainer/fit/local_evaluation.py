@@ -25,12 +25,12 @@ def evaluate_in_this_process(model: keras.Model) -> None:
 def _call_alone(
     model: keras.Model, function: Callable[..., Any], *args: Any, **options: Any
 ) -> Any:
-    get_strategy = find(keras.Model, "distribute_strategy")
+    get_strategy = find(type(model), "distribute_strategy")
 
     def get_none(other: keras.Model) -> tf.distribute.Strategy:
         return tf.distribute.get_strategy() if other is model else get_strategy(other)
 
-    with outside_strategies(), replaced(keras.Model, "distribute_strategy", get_none):
+    with outside_strategies(), replaced(type(model), "distribute_strategy", get_none):
         return function(model, *args, **options)
 
 
