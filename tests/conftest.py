@@ -71,8 +71,8 @@ def trained(shared, digit_records) -> Path:
 
 
 def _export(folder, model, dataset, **options):
+    from trainer.exported.export import export
     from trainer.models import open_model_for
-    from trainer.training.export import export
 
     export(open_model_for(model, dataset, options).build(dataset), dataset, str(folder))
 

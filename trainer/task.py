@@ -20,8 +20,8 @@ import tempfile
 from collections.abc import Iterator
 
 from trainer import quiet
+from trainer.engine import rejoin
 from trainer.errors import EXIT_CODE, RETRY_EXIT_CODE, InputError
-from trainer.training import rejoin
 
 
 def main(arguments: list[str]) -> int:
@@ -42,7 +42,7 @@ def main(arguments: list[str]) -> int:
                 return replica.run(job)
         except replica.PeerGoneError as gone:
             print(f"{gone}; waiting for it", flush=True)
-            rejoin.restart(arguments)
+            rejoin.restart([sys.executable, "-m", "trainer.task", *arguments])
             print(f"error: {gone}, and did not come back", file=sys.stderr, flush=True)
             return RETRY_EXIT_CODE
     except InputError as error:

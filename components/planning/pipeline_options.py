@@ -133,7 +133,7 @@ class JobOptions:
         help="Longest wait for machines, in seconds, with scheduling_strategy=FLEX_START; '0s': no "
         "limit. Other strategies ignore it.",
     )
-    # Other replicas can wait for a restarted one (trainer/training/rejoin.py). Restarting all
+    # Other replicas can wait for a restarted one (trainer/engine/rejoin.py). Restarting all
     # takes minutes longer, but does not depend on their noticing that one was lost.
     restart_job_on_worker_restart: bool = option(
         True, help="Restart the whole training job, from its checkpoint, when a replica restarts."

@@ -23,9 +23,9 @@ from tests.benchmarks.photos import write_photos
 from tests.small_records import write_records
 from tests.trainer.serving.serving_processes import b64, serve
 from trainer.data.schema import Dataset
+from trainer.exported.export import export
 from trainer.models import open_model_for
 from trainer.serving.instances import BATCH, BYTES, DEFAULT
-from trainer.training.export import export
 
 CLIENTS = 16
 SECONDS = 2.0

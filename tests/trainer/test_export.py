@@ -4,8 +4,8 @@ import keras
 import pytest
 import tensorflow as tf
 
+from trainer.exported.export import export
 from trainer.models import open_model_for
-from trainer.training.export import export
 
 
 def files_of(folder):

@@ -20,13 +20,13 @@ from trainer.evaluation import drift, gate, prediction_file
 from trainer.evaluation.champion_scores import score
 from trainer.evaluation.gate_options import GateOptions
 from trainer.evaluation.scoring import evaluate
+from trainer.exported.export import export
 from trainer.metrics.label_sets import OutputCounts, example_f1
 from trainer.report.document import write_report
 from trainer.serving.predictor import Predictor
 from trainer.tasks import task_of
 from trainer.tasks.multilabel import LabelEvaluation, Multilabel
 from trainer.training.config import TrainingConfig
-from trainer.training.export import export
 
 LABEL = {"column": "tags", "type": "multilabel"}
 NOTES = {

@@ -36,13 +36,13 @@ from trainer.evaluation import drift, gate, prediction_file
 from trainer.evaluation.champion_scores import score
 from trainer.evaluation.gate_options import GateOptions
 from trainer.evaluation.scoring import evaluate
+from trainer.exported.export import export
 from trainer.report.document import write_report
 from trainer.report.findings import list_findings
 from trainer.serving.predictor import Predictor
 from trainer.tasks import task_of
 from trainer.tasks.regression import CONFIDENCE, NumberEvaluation
 from trainer.training.config import TrainingConfig
-from trainer.training.export import export
 
 LABEL = {"column": "price", "type": "numeric", "log": True}
 HOMES = {

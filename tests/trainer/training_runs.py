@@ -9,10 +9,10 @@ from trainer import fields
 from trainer.data.schema import Dataset
 from trainer.engine.cluster import Cluster
 from trainer.evaluation.scoring import evaluate
+from trainer.exported.export import export
 from trainer.models import open_model_for
 from trainer.training import loop
 from trainer.training.config import TrainingConfig
-from trainer.training.export import export
 from trainer.training.job import Job
 from trainer.training.loop import TrainingLoop
 

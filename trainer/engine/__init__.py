@@ -20,6 +20,6 @@ other module has an optimizer apply gradients. They promise:
 - Workers that end an epoch with different weights end the training by name (`agreement`).
 
 `checkpoints` saves variables and a state in Python, so that a training that was killed ends with
-the bits of one that was not. `cluster`, `strategies`, `parameter_servers` and `liveness` connect
-the replicas.
+the bits of one that was not. `cluster`, `strategies`, `parameter_servers`, `liveness` and
+`rejoin` connect the replicas.
 """

@@ -24,7 +24,7 @@ def evaluate(model_uri: str, dataset_uri: str) -> Any:
 
     Return the evaluation of the dataset's task, such as a `ClassEvaluation`.
 
-    The model has the signature `serving_examples` of trainer/training/export.py. Answers and
+    The model has the signature `serving_examples` of trainer/exported/export.py. Answers and
     columns are on the local disk: for each example its key, its answer (of a classifier, 12 bytes
     and 4 bytes per class), and 4 or 8 bytes per column. Memory grows by 4 bytes per example while
     a class is ranked, and by 8 while a column is ranked.

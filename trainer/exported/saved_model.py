@@ -36,6 +36,6 @@ def load(uri: str, *signatures: str, answered: Collection[str] = (), digest: str
             raise InputError(
                 f"the model at {uri} has no signature {name} with the outputs "
                 f"{' and '.join(answered)} (it has: {', '.join(available) or 'none'}); export it "
-                "as trainer/training/export.py does"
+                "as trainer/exported/export.py does"
             )
     return model

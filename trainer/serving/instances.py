@@ -21,7 +21,7 @@ BATCH = 64
 """Number of instances per call of the model, which limits its memory."""
 KEY = "key"
 DEFAULT, BYTES, EXAMPLES = "serving_default", "serving_bytes", "serving_examples"
-"""Signatures; see trainer/training/export.py."""
+"""Signatures; see trainer/exported/export.py."""
 FILES = "files"
 """In place of a signature: image files, which have to be decoded first."""
 _NAMED = 20

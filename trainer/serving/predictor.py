@@ -52,7 +52,7 @@ class Predictions:
 
 
 class Predictor:
-    """Answer requests with a SavedModel that trainer/training/export.py wrote.
+    """Answer requests with a SavedModel that trainer/exported/export.py wrote.
 
     Args:
         version: the model version that every answer names; default: $MODEL_VERSION, which

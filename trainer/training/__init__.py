@@ -9,6 +9,5 @@ user's own program instead. `job` and `config` read what a replica is to do.
 checkpoints; `ownership` checks whose checkpoints a folder has.
 
 Between the steps: `progress` is saved with the weights, `logs` writes history and TensorBoard,
-`profiling` and `trial` report, `rejoin` deals with lost replicas. In the end, `export` writes the
-SavedModel.
+`profiling` and `trial` report.
 """

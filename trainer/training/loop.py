@@ -22,6 +22,7 @@ from trainer import formats
 from trainer.data.read import reader
 from trainer.data.schema import Dataset, limit_examples, load_to_train
 from trainer.data.storage import join
+from trainer.engine import rejoin
 from trainer.engine.agreement import barrier, check_weights
 from trainer.engine.checkpoints import Checkpoints, find_newest, read_state, repair_lists
 from trainer.engine.cluster import Cluster
@@ -32,7 +33,7 @@ from trainer.engine.step import repeat
 from trainer.engine.strategies import create_strategy, distribute, resolve
 from trainer.errors import InputError
 from trainer.models import prepare_model
-from trainer.training import logs, ownership, rejoin
+from trainer.training import logs, ownership
 from trainer.training.config import TrainingConfig, phases
 from trainer.training.job import Job
 from trainer.training.optimization import LearningRate, create_optimizer

@@ -18,10 +18,10 @@ from trainer.engine import agreement, parameter_servers, strategies
 from trainer.engine.cluster import Cluster, from_environment
 from trainer.errors import RETRY_EXIT_CODE, InputError, first_line
 from trainer.exported import keras_file
+from trainer.exported.export import export
 from trainer.exported.results import HISTORY, METRICS
 from trainer.models import find_model_class
 from trainer.training import asynchronous, evaluator, loop, program, trial
-from trainer.training.export import export
 from trainer.training.job import Job
 from trainer.training.loop import PeerTerminatedError, TerminatedError, TrainingLoop
 

@@ -21,9 +21,9 @@ from trainer.data.read.reader import (
     steps_per_epoch,
 )
 from trainer.data.schema import Dataset, limit_examples, load_dataset
+from trainer.engine import rejoin
 from trainer.errors import RETRY_EXIT_CODE
 from trainer.evaluation.prediction import read_stored_batches
-from trainer.training import rejoin
 
 
 def numbered(directory, shards: list[int], encoding: str = "raw") -> Dataset:

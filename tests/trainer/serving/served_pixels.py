@@ -11,7 +11,7 @@ import tensorflow as tf
 from tests.trainer.data.picture_folders import read_examples, rejected, write, write_pictures
 from trainer.data.read.model_inputs import decode_images
 from trainer.data.schema import Dataset
-from trainer.training.export import export
+from trainer.exported.export import export
 
 SIZE = 8
 _LEVEL = 1000.0

@@ -15,10 +15,10 @@ from tests.trainer.serving.serving_processes import predicted
 from trainer.data.schema import Dataset
 from trainer.evaluation import drift
 from trainer.evaluation.scoring import evaluate
+from trainer.exported.export import export
 from trainer.models import open_model_for
 from trainer.serving.instances import BadInstancesError
 from trainer.serving.row_instances import RowInstances
-from trainer.training.export import export
 
 POSITIVE = ["1.5", "", " 2 ", "+3", "1e2", "nan", "1e-40", "3.4e38", ".5", "7."]
 NUMBERS = [*POSITIVE, "-0.0", "-1e9"]

@@ -25,8 +25,8 @@ The last restart may wait longer, until TensorFlow gives up on a peer after an h
 _PAUSE_SECONDS = 1.0
 
 
-def restart(arguments: list[str]) -> None:
-    """Replace this process with a new trainer.task; return if `PATIENCE_SECONDS` have passed."""
+def restart(command: list[str]) -> None:
+    """Replace this process with that of a command; return if `PATIENCE_SECONDS` have passed."""
     now = time.time()
     since = float(os.environ.setdefault(WAITED_SINCE, str(now)))
     if now - since > PATIENCE_SECONDS:
@@ -34,7 +34,6 @@ def restart(arguments: list[str]) -> None:
     time.sleep(_PAUSE_SECONDS)  # Until the peer is back, each attempt may fail immediately.
     sys.stdout.flush()
     sys.stderr.flush()
-    command = [sys.executable, "-m", "trainer.task", *arguments]
     os.execv(command[0], command)  # noqa: S606 - no shell is needed
 
 
