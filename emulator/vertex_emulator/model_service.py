@@ -83,10 +83,6 @@ class ModelService(Resources):
         refuse_state("container_spec" not in model, f"{name} has no container_spec to serve it")
         return model
 
-    def list_all(self) -> list[Any]:
-        """Return the default version of each model."""
-        return [self.find(name) for name in self.stored]
-
     def store(self, model: Any) -> None:
         """Store a changed version; keep the artifact_uri that was uploaded."""
         entry, number = self._find_version(f"{model.name}@{model.version_id}")

@@ -114,11 +114,10 @@ class Resources:
         found = []
         for name in self.stored:
             try:
-                found.append(self.refresh(self.stored[name]))
-            except KeyError:  # Another process has deleted it in the meantime.
-                continue
+                found.append(self.find(name))
             except ApiError as error:
-                warn(str(error))
+                if error.status != "NOT_FOUND":  # Another process has deleted it in the meantime.
+                    warn(str(error))
         return found
 
     def store(self, resource: Any) -> None:

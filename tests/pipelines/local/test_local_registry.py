@@ -3,6 +3,7 @@
 import concurrent.futures
 import fcntl
 import json
+import re
 import urllib.request
 
 import pytest
@@ -170,19 +171,22 @@ def test_lock_that_another_holds_is_named_after_a_while(client, tmp_path, monkey
     ],
     ids=lambda change: change[0].split('"')[1],
 )
-def test_damaged_file_is_named_in_each_answer(client, tmp_path, change):
+def test_damaged_file_is_named_and_hides_its_own_model_alone(client, tmp_path, change, caplog):
+    resource_store.warn.cache_clear()
+    upload(client, model_id="other")
     file = tmp_path / ".registry" / "models" / "digits.json"
     text = file.read_text()
     assert change[0] in text
     file.write_text(text.replace(*change))
     reason = r"digits.json can't be read \(.*repair it, or delete it"
     for call in (
-        lambda: list(client.list_models(parent=PARENT)),
         lambda: client.get_model(name=DIGITS),
         lambda: upload(client, "two", parent_model=DIGITS),
     ):
         with pytest.raises(exceptions.BadRequest, match=reason):
             call()
+    (other,) = client.list_models(parent=PARENT)
+    assert other.name.endswith("/other") and re.search(reason, caplog.text)
 
 
 def test_models_outlive_the_server_until_deleted(tmp_path):
