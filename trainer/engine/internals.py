@@ -243,7 +243,7 @@ class _Installed(NamedTuple):
 
     original: Callable[..., Any]
     before: Any
-    """What the owner had itself by this name, or _INHERITED."""
+    """The owner's own attribute of this name, or _INHERITED."""
     users: int
 
 

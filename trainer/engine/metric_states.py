@@ -209,7 +209,7 @@ class _ReplicaStep(threading.local):
 
     @property
     def is_local(self) -> bool:
-        """Whether the code that runs finds the replica's states in the variables."""
+        """Return whether the code that runs finds the replica's states in the variables."""
         return self._updates > 0 or self.add is None
 
     @contextlib.contextmanager

@@ -42,7 +42,7 @@ class _Values:
         """Ids of the variables of means to which the step has added a value of the whole batch."""
         self.states: list[int] = []
         self.of_means: list[tf.Tensor] = []
-        """What has been added to the metrics' states with these values."""
+        """Changes of the metrics' states that were made with these values."""
         self.names: list[str] = []
         self.tensors: list[tf.Tensor] = []
         self.constants: list[int] = []
@@ -285,9 +285,9 @@ class Result:
     values: list[np.ndarray]
     logs: dict[str, np.ndarray]
     states: list[np.ndarray]
-    """What the step has added to the states of metrics."""
+    """Changes of the states of metrics."""
     known: tf.Tensor
-    """What replicas that compute parts of the rows would exchange."""
+    """Values that replicas which compute parts of the rows would exchange."""
     begin: dict[int, tf.Tensor]
     end: dict[int, tf.Tensor]
     """Values of the variables that the step has assigned, by id of handle."""

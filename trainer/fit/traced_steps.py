@@ -23,7 +23,7 @@ class TracedSteps:
     """
 
     used: list[Any]
-    """What they were traced with, besides the model."""
+    """Objects that they were traced with, besides the model."""
     states: MetricStates
     functions: dict[str, Callable[..., Any]] = dataclasses.field(default_factory=dict)
     """By the step's name, and the specification of its arguments."""
