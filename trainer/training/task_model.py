@@ -87,7 +87,7 @@ class TaskModel(keras.Model):
 
     @property
     def is_plain(self) -> bool:
-        """Return whether no code of the user's own runs after the gradients of a step; see `Step`."""
+        """Return whether no code of the user's runs after the gradients of a step; see `Step`."""
         return not self.recipe_model.compiled or is_plain(self.recipe_model)
 
     def read(self, totals: tf.Tensor) -> dict[str, float]:
