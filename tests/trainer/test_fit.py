@@ -17,7 +17,7 @@ from trainer.engine.internals import losses
 from trainer.engine.strategies import LOGICAL_CPUS
 from trainer.errors import InputError
 from trainer.fit import fit
-from trainer.fit.checkpoints import find_done
+from trainer.fit.checkpoint_callback import find_done
 from trainer.training.program import Trained
 
 MODULE = fit_scenarios.__name__

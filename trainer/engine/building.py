@@ -12,7 +12,7 @@ import keras
 import tensorflow as tf
 
 from trainer.engine.applied_optimizers import list_optimizers
-from trainer.engine.batches import unwrap
+from trainer.engine.batch_rows import unwrap
 from trainer.engine.internals import build_symbolically, replaced
 from trainer.errors import InputError, first_line
 

@@ -19,7 +19,7 @@ import numpy as np
 import tensorflow as tf
 
 from trainer.engine.applied_optimizers import list_inner, list_optimizers
-from trainer.engine.batches import count_rows, slice_rows
+from trainer.engine.batch_rows import count_rows, slice_rows
 from trainer.engine.compile_checks import is_plain as has_plain_steps
 from trainer.engine.compile_checks import list_metrics, list_states
 from trainer.engine.internals import get_count, is_of_keras, list_layers

@@ -14,7 +14,7 @@ from tensorflow import raw_ops
 
 from trainer.engine import draws
 from trainer.engine.applied_optimizers import list_optimizers, others_refused
-from trainer.engine.batches import count_rows
+from trainer.engine.batch_rows import count_rows
 from trainer.engine.compile_checks import list_states
 from trainer.engine.inlined_functions import inlined_functions
 from trainer.engine.internals import find, get_variable_type, losses, replaced

@@ -6,7 +6,7 @@ from typing import Any
 
 import keras
 
-from trainer.engine.batches import count_rows
+from trainer.engine.batch_rows import count_rows
 from trainer.engine.compile_checks import has_steps_of_keras, is_own_metric, list_metrics
 from trainer.engine.gathered_losses import squares_as_losses
 from trainer.engine.metric_states import MetricStates

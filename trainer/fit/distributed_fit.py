@@ -29,7 +29,7 @@ from trainer.engine.internals import (
 )
 from trainer.errors import InputError
 from trainer.fit import local_evaluation
-from trainer.fit.checkpoints import CheckpointCallback, find_done
+from trainer.fit.checkpoint_callback import CheckpointCallback, find_done
 from trainer.fit.data_order import check_order, skip_epochs, skip_validations
 from trainer.fit.fit_loop import FitLoop
 from trainer.fit.mirrored import MirroredFit

@@ -8,7 +8,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from trainer.engine.batches import count_rows, slice_rows, unwrap
+from trainer.engine.batch_rows import count_rows, slice_rows, unwrap
 from trainer.engine.cluster import Cluster
 from trainer.engine.internals import EpochIterator, next_batch
 from trainer.engine.step_trial import ROWS_TRIED

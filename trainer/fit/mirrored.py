@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from trainer.engine import tried_step
 from trainer.engine.agreement import add_up, agree, check_weights
-from trainer.engine.batches import count_rows
+from trainer.engine.batch_rows import count_rows
 from trainer.engine.compile_checks import is_plain
 from trainer.engine.internals import convert_optionals
 from trainer.engine.step import repeat

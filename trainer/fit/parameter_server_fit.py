@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from trainer.engine.applied_optimizers import list_optimizers
-from trainer.engine.batches import unwrap
+from trainer.engine.batch_rows import unwrap
 from trainer.engine.compile_checks import (
     check_additive,
     check_compiled,

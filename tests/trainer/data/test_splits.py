@@ -24,10 +24,10 @@ from tests.trainer.data.picture_folders import (
 from trainer.data.schema import SPLITS, load_dataset
 from trainer.data.sources import Example, Reference, digest
 from trainer.data.write import spill
-from trainer.data.write.labels import ClassIndices
 from trainer.data.write.record_options import RecordOptions
 from trainer.data.write.split_plan import plan_splits
 from trainer.data.write.writer import create_tfrecords
+from trainer.data.write.written_labels import ClassIndices
 
 
 def listed(numbers):

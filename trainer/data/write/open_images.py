@@ -18,11 +18,11 @@ from trainer.data.records import frame, serialize
 from trainer.data.source import Example, Reference, Rejection
 from trainer.data.totals import Totals
 from trainer.data.write import checks
-from trainer.data.write.labels import ClassIndices, TableLabels
 from trainer.data.write.open_source import OpenSource, Piece
 from trainer.data.write.record_options import RecordOptions
 from trainer.data.write.spill import Spill
 from trainer.data.write.split_plan import plan_splits
+from trainer.data.write.written_labels import ClassIndices, TableLabels
 from trainer.errors import InputError
 from trainer.process_pool import Processes, cut
 from trainer.progress_lines import ProgressLines

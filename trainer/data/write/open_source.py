@@ -8,9 +8,9 @@ import pyarrow as pa
 from trainer.data.schema import Feature
 from trainer.data.source import Rejection
 from trainer.data.totals import Totals
-from trainer.data.write.labels import ClassIndices, TableLabels
 from trainer.data.write.record_options import RecordOptions
 from trainer.data.write.spill import Spill
+from trainer.data.write.written_labels import ClassIndices, TableLabels
 from trainer.process_pool import Processes
 from trainer.progress_lines import ProgressLines
 

@@ -25,10 +25,10 @@ from trainer.data.tables.splits import Starts, find_starts, merge_samples, scan_
 from trainer.data.tables.statistics import Sample
 from trainer.data.tables.table_source import TableKind
 from trainer.data.totals import Totals
-from trainer.data.write.labels import TableLabels
 from trainer.data.write.open_source import OpenSource, Piece
 from trainer.data.write.record_options import RecordOptions
 from trainer.data.write.spill import Spill
+from trainer.data.write.written_labels import TableLabels
 from trainer.errors import InputError, escape_controls
 from trainer.process_pool import Processes
 from trainer.progress_lines import ProgressLines
