@@ -83,8 +83,8 @@ def test_writer_of_records_meets_tables_and_images_in_one_place_each(graph):
         if name.startswith("trainer.data.write."):
             for folder in {".".join(one.split(".")[:3]) for one in imported}:
                 meeting[folder].add(name.removeprefix("trainer.data.write."))
-    # `labels` count columns; a message of `checks` explains values that can't be parsed.
-    assert meeting["trainer.data.tables"] == {"open_table", "labels", "checks"}
+    # `written_labels` count columns; a message of `checks` explains values that can't be parsed.
+    assert meeting["trainer.data.tables"] == {"open_table", "written_labels", "checks"}
     assert meeting["trainer.data.images"] == {"open_images"}
 
 

@@ -2,7 +2,7 @@
 
 `writer` does it, on this machine; `beam_pipeline` with Apache Beam, run by `beam_engine`, also on
 `dataflow`. `open_source` is what both read, in its two kinds `open_images` and `open_table`, with
-their `labels`; `record_options` has the options.
+their `written_labels`; `record_options` has the options.
 
 In order: `fingerprint` lists the source, `split_plan` assigns splits, `layout` cuts the plan into
 shards, `spill` partitions the rows by them, `shards` writes each, perhaps copied from a `store`,
