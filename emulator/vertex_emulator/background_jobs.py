@@ -55,7 +55,7 @@ class BackgroundJob(threading.Thread):
         self.directory = directory  # the job's folder, locked while the job runs
         self._folder_lock = job_state.lock(directory)
         # The labels of the run and of the task whose launcher created the job; empty if none did.
-        self.launched_by = (message.labels.get(RUN_LABEL, ""), message.labels.get(TASK_LABEL, ""))
+        self.launched_by = find_launcher(message)
         self.cancelled = threading.Event()  # set once the job is to be cancelled
 
     def run(self) -> None:
@@ -154,8 +154,8 @@ class BackgroundJobs(Resources, Generic[J]):
     run_logs: dict[str, pathlib.Path] = dataclasses.field(default_factory=dict, init=False)
     # Every job that was accepted, by folder; replaced as a whole, since threads iterate over it.
     _accepted: dict[pathlib.Path, J] = dataclasses.field(default_factory=dict, init=False)
-    # The reason for each job that was refused.
-    refusals: list[str] = dataclasses.field(default_factory=list, init=False)
+    # The reason for the last job that each task of a run was refused.
+    refusals: dict[tuple[str, str], str] = dataclasses.field(default_factory=dict, init=False)
     # The jobs in files, by folder, with the stamps of the files that they were parsed from.
     _parsed: dict[pathlib.Path, tuple[tuple[int, ...], Any]] = dataclasses.field(
         default_factory=dict, init=False
@@ -180,7 +180,8 @@ class BackgroundJobs(Resources, Generic[J]):
             try:
                 resource = super().create(request)
             except (ApiError, UsageError) as error:
-                self.refusals.append(str(error))
+                job = getattr(request, self._field)
+                self.refusals[find_launcher(job)] = str(error)
                 raise
             self.jobs[-1].start()
             return resource
@@ -309,3 +310,8 @@ class BackgroundJobs(Resources, Generic[J]):
 def name_folder(job: Any) -> str:
     """Return the name of a job's folder: that of its task or, without one, its display name."""
     return re.sub(r"[^\w.-]", "-", job.labels.get(TASK_LABEL) or job.display_name)
+
+
+def find_launcher(job: Any) -> tuple[str, str]:
+    """Return the run and the task, as labels, that have launched a job; empty if none has."""
+    return job.labels.get(RUN_LABEL, ""), job.labels.get(TASK_LABEL, "")

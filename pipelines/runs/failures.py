@@ -90,7 +90,6 @@ def explain(run: "PipelineRun") -> str:
 
 def _find_reason(run: "PipelineRun", task: "Task") -> Failure:
     jobs = run.processes.jobs_of(task.path)
-    refusals = [reason for jobs in run.processes.services.jobs for reason in jobs.refusals]
     if jobs and jobs[-1].error:
         replica = jobs[-1].failed_replica
         if not replica:
@@ -98,8 +97,8 @@ def _find_reason(run: "PipelineRun", task: "Task") -> Failure:
         user_error = find_user_error(replica.log, replica.returncode)
         message = user_error or _describe_kill(replica) or jobs[-1].error
         return Failure(message, replica.log, bool(user_error))
-    if not jobs and refusals:
-        return Failure(f"the job was refused: {refusals[-1]}", task.log)
+    if not jobs and (refusal := run.processes.find_refusal(task.path)):
+        return Failure(f"the job was refused: {refusal}", task.log)
     ending = describe_end(task.returncode)
     if jobs and jobs[-1].state == "CANCELLED":
         ending = ending or describe_end(-signal.SIGTERM)

@@ -115,6 +115,12 @@ class TaskProcesses:
             if job.launched_by[0] == self.run and label in ("", job.launched_by[1])
         ]
 
+    def find_refusal(self, task: str) -> str:
+        """Return why a job that a task wanted to launch was refused; empty if none was."""
+        launcher = self.run, label_of(task)
+        found = (service.refusals.get(launcher, "") for service in self.services.jobs)
+        return next(filter(None, found), "")
+
     def cancel(self) -> None:
         """Cancel running jobs and tasks with a grace period; prevent new ones."""
         with self._lock:

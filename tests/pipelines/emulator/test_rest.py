@@ -185,6 +185,7 @@ def retried(folder: str, numbers: list):
     [([0, 1], ["SUCCEEDED", "SUCCEEDED"]), ([0, 2], ["SUCCEEDED", "FAILED"])],
 )
 def test_tasks_are_retried_and_a_failed_iteration_fails_the_run(ask, tmp_path, numbers, states):
+    assert ask("POST", f"{HERE}/customJobs", {})[0] == 400  # Which is no reason of the run's.
     parameters = {"folder": str(tmp_path), "numbers": numbers}
     job = run_to_end(ask, compile_to(tmp_path, retried), parameters)
     tasks = {task["taskId"]: task for task in job["jobDetail"]["taskDetails"]}
