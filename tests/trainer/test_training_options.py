@@ -225,8 +225,8 @@ def test_gradients_are_clipped_by_their_common_norm():
 def test_optimizer_is_created_with_the_options_of_its_entry(name):
     options = dict.fromkeys(OPTIMIZERS[name].options, 0.25)
     config = TrainingConfig(optimizer=name, **options)
-    created = create_optimizer(config, LearningRate(config, 10)).get_config()
-    assert {option: created[option] for option in options} == options
+    created = create_optimizer(config, LearningRate(config, 10))
+    assert {option: getattr(created, option) for option in options} == options
 
 
 def test_plateau_reduces_the_learning_rate_again():
