@@ -86,8 +86,7 @@ class MachineOptions:
     )
     boot_disk_type: str = option(
         "pd-ssd",
-        help="Boot disk type of every replica; N4, G4, A4 and a3-ultragpu machines support only "
-        "hyperdisk-balanced.",
+        help="Boot disk type of every replica, which its machine type must support.",
         choices=disk_types(),
     )
     boot_disk_size_gb: int = option(
