@@ -5,6 +5,7 @@ import re
 
 from trainer.conditions import when
 from trainer.data import sources
+from trainer.data.schema import IMAGES
 from trainer.data.source_options import OF_IMAGES, SourceOptions
 from trainer.errors import InputError
 from trainer.fields import option
@@ -60,8 +61,9 @@ class RecordOptions(SourceOptions):
         classes = self.source_kind.check_options(self)
         if self.task:
             find_module_file("task", self.task)
+        has_names = self.label and self.source_kind.contents == IMAGES
         is_number = self.label.get("type") == "numeric"
-        if self.records_store and self.label and not classes and not is_number:
+        if self.records_store and has_names and not classes and not is_number:
             raise InputError(
                 "records_store: a new class in labels.csv would change the labels in all shards; "
                 "list all classes in label"
