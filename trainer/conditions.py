@@ -23,7 +23,7 @@ class Condition:
 
 def when(option: str, *values: Any) -> Condition:
     """Return the condition that `option` has one of `values`."""
-    *others, last = map(str, values)
+    *others, last = (str(value).lower() if value is True else str(value) for value in values)
     listed = f"{', '.join(others)} or {last}" if others else last
     return Condition((option,), values.__contains__, f"{option}={listed}")
 

@@ -1,13 +1,14 @@
 """Parameters are declared and described once, also in the docs; values are checked before a run."""
 
 import dataclasses
+import functools
 import json
 import re
 
 import pytest
 
 from pipelines import recipe
-from pipelines.parameters import GROUPS, PARAMETERS, check_parameters
+from pipelines.parameters import GROUPS, PARAMETERS, change_machines, check_parameters
 from tests.child_processes import ROOT
 from tests.refusals import refused
 from trainer import fields
@@ -228,7 +229,7 @@ WITHOUT_EFFECT = [
     ({"margin": 0.1}, "champion_rule=not_worse"),
     ({"skip_if_unchanged": True}, "a model_name"),
     ({"max_drift": 0.2}, "a model_name"),
-    ({"model_name": "m", "deploy_champion": True, "register": False}, "register=True"),
+    ({"model_name": "m", "deploy_champion": True, "register": False}, "register=true"),
 ]
 
 
@@ -256,6 +257,13 @@ def test_value_of_a_recipe_that_another_makes_pointless_gets_its_default(tmp_pat
     assert "momentum=0.5 has an effect only with optimizer=sgd" in error
     (tmp_path / "mine.toml").write_text(text.replace("sgd", "adam"))
     assert refused(recipe.load, "mine", tmp_path).startswith("mine.toml: momentum=0.5 has an eff")
+
+
+def test_machine_option_without_effect_is_refused_for_a_resumed_run():
+    known = check_parameters({}, origin="x").values()
+    changes = {"ps_machine_type": "n1-standard-8"}
+    error = refused(functools.partial(change_machines, known, changes, origin="--set"))
+    assert "ps_machine_type='n1-standard-8' has an effect only with ps_count above 0" in error
 
 
 def test_help_of_an_option_says_what_its_effect_needs():
