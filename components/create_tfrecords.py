@@ -6,7 +6,7 @@ from kfp import dsl
 
 from components import artifact_metadata
 from components.typed import component
-from trainer.data.write.record_options import EngineOptions, RecordOptions, check_engine
+from trainer.data.write.record_options import EngineOptions, RecordOptions
 
 
 @component
@@ -40,7 +40,6 @@ def create_tfrecords(
     from trainer.data.write import writer
     from trainer.data.write.beam_engine import open_engine
 
-    check_engine(options, engine)
     opened = open_engine(
         engine,
         project=project,

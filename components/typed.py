@@ -17,6 +17,7 @@ from typing import Any
 
 from kfp import dsl
 
+from trainer.effects import check_effects
 from trainer.errors import exit_on_input_error
 from trainer.fields import build, pick, type_of
 
@@ -51,6 +52,7 @@ def component(function: Callable[..., Any]) -> Any:
             arguments = {name: values[name] for name in values if name in signature.parameters}
             for name, group in configs.items():
                 arguments[name] = build(group, pick(group, values))
+            check_effects(*(arguments[name] for name in configs))
             return function(**arguments)
 
     call.__doc__ = "\n".join(lines)

@@ -123,7 +123,13 @@ def run(
 
     parameters = recipe.with_values(values or {}, origin=origin)
     planning.check_affordable(parameters, recipe.search)
-    arguments = {name: parameters.values()[name] for name in values or {}}
+    usual = recipe.parameters.values()
+    # Also the recipe's values that have no effect with these.
+    arguments = {
+        name: value
+        for name, value in parameters.values().items()
+        if name in (values or {}) or value != usual[name]
+    }
     arguments |= preflight.check_local_sources(parameters, in_containers=in_containers)
     arguments["labels"] = parameters.job.labels
     evaluation = recipe.run_options.evaluation_accelerator

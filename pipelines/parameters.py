@@ -7,7 +7,7 @@ and `check_parameters` validates every value that a user gives, in a recipe, by 
 import dataclasses
 import inspect
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, get_type_hints
 
 from components.machines.worker_pools import MachineOptions
@@ -16,7 +16,8 @@ from components.planning.preparation import check_job
 from trainer import fields
 from trainer.data.sources import list_forms, parse_source
 from trainer.data.tables.columns import AUTO
-from trainer.data.write.record_options import EngineOptions, RecordOptions, check_engine
+from trainer.data.write.record_options import EngineOptions, RecordOptions
+from trainer.effects import check_effects, find_without_effect
 from trainer.errors import InputError
 from trainer.evaluation.gate_options import CHAMPION, GateOptions, check_floors
 from trainer.models import MODELS, open_model
@@ -70,11 +71,14 @@ def expand_auto(values: Mapping[str, Any]) -> dict[str, Any]:
     return {**values, "columns": AUTO} if values.get("columns") == "auto" else dict(values)
 
 
-def check_parameters(values: Mapping[str, Any], *, origin: str) -> ParameterSet:
+def check_parameters(
+    values: Mapping[str, Any], *, origin: str, inherited: Collection[str] = ()
+) -> ParameterSet:
     """Check parameter values and add defaults for those not given.
 
     A string is converted to the parameter's type. `origin`, where the values come from, starts the
-    message of InputError.
+    message of InputError. A value without effect is refused; that of a parameter in `inherited`
+    becomes the default, since other values than the user's gave it to a recipe.
     """
     values = expand_auto(values)
     try:
@@ -89,9 +93,14 @@ def check_parameters(values: Mapping[str, Any], *, origin: str) -> ParameterSet:
         for topic, group in TOPICS.items():
             groups[topic] = fields.build(group, fields.pick(group, values))
         result = ParameterSet(**groups)
+        unused = find_without_effect(*groups.values())
+        if dropped := unused.keys() & set(inherited):
+            used = {name: value for name, value in values.items() if name not in dropped}
+            return check_parameters(used, origin="", inherited=inherited)
+        check_effects(*groups.values())
         _check_consistency(result)
     except (InputError, UsageError) as error:
-        raise InputError(f"{origin}: {error}") from None
+        raise InputError(f"{origin}: {error}" if origin else str(error)) from None
     return result
 
 
@@ -111,6 +120,7 @@ def change_machines(
             )
     try:
         machines = fields.build(MachineOptions, {**known, **changes})
+        check_effects(machines, names=changes)
     except (InputError, UsageError) as error:
         raise InputError(f"{origin}: {error}") from None
     return {name: getattr(machines, name) for name in changes}
@@ -165,14 +175,8 @@ def _check_consistency(values: ParameterSet) -> None:
     check_label_options(kind_of(records.label), training, values.gate, task=records.task)
     if classes := kind.check_options(records):
         check_floors(values.gate.class_floors, classes)
-    check_engine(records, values.engine)
-    names = ("skip_if_unchanged", "max_drift", "min_drift", "deploy_champion")
-    needs = [name for name in names if getattr(values.pipeline, name)]
-    needs += ["warm_start='champion'"] if training.warm_start == CHAMPION else []
-    if needs and not values.registry.model_name:
-        raise InputError(f"{needs[0]} needs a registered model; give its model_name")
-    if values.pipeline.deploy_champion and not values.registry.register:
-        raise InputError("register=false, but deploy_champion deploys a registered model; drop one")
+    if training.warm_start == CHAMPION and not values.registry.model_name:
+        raise InputError("warm_start='champion' needs a registered model; give its model_name")
     check_job(training, values.machines, values.pipeline, values.job)
 
 

@@ -24,6 +24,7 @@ from trainer.data.source import BilledBytes
 from trainer.data.sources import parse_source
 from trainer.errors import InputError
 from trainer.formats import count, duration, size
+from vertex_facts.machine_types import types
 from vertex_facts.prediction_machines import count_vcpus
 from vertex_facts.quotas import DEPLOYED_REPLICAS, SERVING_CPUS, find_reserved_range, list_quotas
 
@@ -337,7 +338,7 @@ class _Plan:
     def _warn_of_memory(self) -> Iterator[Line]:
         """Yield a line for each small machine type: its memory is not the replica's alone."""
         for name in dict.fromkeys(pool["machine_spec"]["machine_type"] for pool in self.pools):
-            _, gigabytes = self.prices.sizes.get(name, (0, math.inf))
+            gigabytes = types()[name].memory_gb
             if gigabytes <= _SMALL_GIGABYTES:
                 left = gigabytes * (1 - _AGENTS_SHARE)
                 yield (

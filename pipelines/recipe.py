@@ -21,6 +21,7 @@ from trainer.data import storage
 from trainer.errors import InputError
 from trainer.tasks.label_kinds import kind_of
 from trainer.toml_reader import parse_toml
+from trainer.training.config import TrainingConfig
 
 DIRECTORY = Path(__file__).parent / "recipes"
 USER_DIRECTORY = Path("recipes")
@@ -49,8 +50,11 @@ class Recipe:
         return self.run_options.search if self.searches else None
 
     def with_values(self, values: Mapping[str, Any], *, origin: str) -> ParameterSet:
-        """Return the recipe's parameters with some changed; raise as `check_parameters`."""
-        return check_parameters({**self.given, **values}, origin=origin)
+        """Return the recipe's parameters with some changed; raise as `check_parameters`.
+
+        Those of the recipe that have no effect with the changes get their defaults.
+        """
+        return _change(self.given, values, origin=origin)
 
     def as_search(self, changes: Mapping[str, Any], values: Mapping[str, Any]) -> "Recipe":
         """Return the recipe whose pipeline searches before it trains, RECIPE-search.
@@ -83,8 +87,11 @@ class Recipe:
             configs = [*list_configs(search, parameters.training)]
         except InputError as error:
             raise InputError(f"{origin}: {error}") from None
-        for config in configs:
-            self.with_values({**values, **vars(config)}, origin=origin)
+        given = {**self.given, **values}
+        for name, config in configs:
+            tried = vars(config)
+            others = {**given, **{key: value for key, value in tried.items() if key != name}}
+            _change(others, fields.pick(TrainingConfig, {name: tried.get(name)}), origin=origin)
 
 
 def to_id(name: str) -> str:
@@ -190,7 +197,13 @@ def _check_values(
             fields.check_typed(PARAMETERS[name][0], {name: values[name]})
     except InputError as error:
         raise InputError(f"{origin}: {error}") from None
-    return check_parameters({**given, **values}, origin=origin)
+    return _change(given, values, origin=origin)
+
+
+def _change(given: Mapping[str, Any], values: Mapping[str, Any], *, origin: str) -> ParameterSet:
+    """Check `values` together with those `given` before, which get defaults if without effect."""
+    inherited = given.keys() - values.keys()
+    return check_parameters({**given, **values}, origin=origin, inherited=inherited)
 
 
 def _find_paths(*folders: Path) -> dict[str, list[Path]]:

@@ -1,4 +1,4 @@
-"""Options of a recipe's runs on Vertex AI, in addition to the pipeline's parameters.
+"""Options of a recipe beside the pipeline's parameters: switches of compilation, and of commands.
 
     expected_minutes = 12
     notify = ["team@example.com"]
@@ -8,6 +8,11 @@
 
 The fields of `RunOptions` are its keys and tables; docs/vertex.md and
 docs/vertex-special.md show each of them.
+
+A value that differs between runs of one compiled pipeline is a parameter (pipelines/parameters.py).
+What decides which steps the compiled pipeline has, or their machines, is a field of `RunOptions`
+that `pipelines.training_pipeline.training` reads: notify, steps, step_machines, serving, search. A
+new step that not every recipe has gets its switch here. The other fields are read by commands.
 """
 
 import dataclasses
@@ -153,7 +158,11 @@ class Monitoring:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """Options of a recipe's runs on Vertex AI; each field is a number, a list or a table."""
+    """A recipe's options beside its parameters; each field is a number, a list or a table.
+
+    The compiled pipeline has the values of `notify`, `steps`, `step_machines`, `serving` and
+    `search`, which a run can't change; commands read the others.
+    """
 
     expected_minutes: float = option(
         0.0, help="Expected minutes of the training job, for its price; 0: unknown.", minimum=0

@@ -26,6 +26,7 @@ import types
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin, get_type_hints
 
+from trainer.conditions import Condition
 from trainer.errors import InputError
 from trainer.formats import listing
 
@@ -65,11 +66,13 @@ def option(
     maximum: float | None = None,
     above: float | None = None,
     below: float | None = None,
+    applies: Condition | Iterable[Condition] = (),
 ) -> Any:
     """Return a dataclass field with a help text, choices and bounds.
 
     `minimum` and `maximum` are inclusive, `above` and `below` are exclusive. For a list, bounds and
-    choices apply to each item. Choices and bounds are added to the help text.
+    choices apply to each item. The option has an effect only if all conditions in `applies` hold.
+    Choices, bounds and conditions are added to the help text.
     """
     limits = {"ge": minimum, "le": maximum, "gt": above, "lt": below}
     bounds = {name: value for name, value in limits.items() if value is not None}
@@ -80,7 +83,10 @@ def option(
     if bounds and bounds != {"ge": 0}:
         words = ", ".join(f"{_BOUNDS[name]} {value}" for name, value in bounds.items())
         help += f" {words.capitalize()}."
-    metadata = {"help": help, "choices": choices, "bounds": bounds}
+    conditions = tuple(applies) if isinstance(applies, Iterable) else (applies,)
+    if conditions:
+        help += f" Only with {' and '.join(condition.words for condition in conditions)}."
+    metadata = {"help": help, "choices": choices, "bounds": bounds, "applies": conditions}
     if isinstance(default, (list, dict)):
         return dataclasses.field(default_factory=lambda: type(default)(default), metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)

@@ -25,20 +25,22 @@ def hourly_price(pools: Sequence[Mapping[str, Any]], rates: Mapping[str, float])
         rates: hourly prices by name of a machine type, an accelerator, or a disk type (per GB).
             The price of a machine type with built-in accelerators includes these.
     """
-    missing = [name for name in part_names(pools) if name not in rates]
-    if missing:
-        raise UnknownPriceError(
-            f"no price for {', '.join(missing)}; give --rate {missing[0]}=PRICE to plan and "
-            "status, or set price_per_hour to the whole job's price"
-        )
-    return sum(
+    known = sum(
         (
             pool["replica_count"] * amount * Decimal(str(rates[name]))
             for pool in pools
             for name, amount in _list_parts(pool)
+            if name in rates
         ),
         Decimal(0),
     )
+    if missing := [name for name in part_names(pools) if name not in rates]:
+        rest = f" (all else: {format_money(known)} an hour)" if known else ""
+        raise UnknownPriceError(
+            f"no price for {', '.join(missing)}{rest}; give --rate {missing[0]}=PRICE to plan and "
+            "status, or set price_per_hour to the whole job's price"
+        )
+    return known
 
 
 def part_names(pools: Sequence[Mapping[str, Any]]) -> list[str]:

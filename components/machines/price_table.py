@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from components.machines.price import UnknownPriceError, format_money, hourly_pr
 from trainer.errors import InputError
 from trainer.fields import suggest
 from trainer.toml_reader import tomllib
-from vertex_facts.machine_types import accelerators, disk_types, find_types, types
+from vertex_facts.machine_types import accelerators, disk_types, find_types, serving_types, types
 
 PATH = Path(__file__).with_name("prices.toml")
 NOT_INCLUDED = (
@@ -20,7 +20,6 @@ NOT_INCLUDED = (
     "TensorBoard, network, taxes"
 )
 _HOURS_A_MONTH = 730
-_PARTS = ("series", "machines", "accelerators", "disks")
 _HIGHEST_RATE = 1e6
 
 
@@ -38,7 +37,6 @@ class PriceTable:
     region: str  # the region that the prices apply to
     date: str  # the date when the table was last checked
     run: Decimal  # the fee per pipeline run
-    sizes: dict[str, tuple[int, float]]  # vCPUs and GB of memory of each machine type of a series
 
     @property
     def training_rates(self) -> dict[str, float]:
@@ -64,14 +62,29 @@ class PriceTable:
 def load_table() -> PriceTable:
     """Read the price table."""
     content = tomllib.loads(PATH.read_text(encoding="utf-8"), parse_float=Decimal)
-    # Compute Engine's prices by name, without the share that Vertex AI adds.
-    plain: dict[str, Decimal] = {}
-    unconfirmed: dict[str, str] = {}
-    for line in (line for part in _PARTS for line in content[part]):
-        prices = dict(_list_prices(line))
-        plain.update(prices)
-        if line["status"] == "unconfirmed":
-            unconfirmed.update(dict.fromkeys(prices, line["how"]))
+    series = {line["name"]: line for line in content["series"]}
+    parts = {line["name"]: line for line in (*content["accelerators"], *content["disks"])}
+    # Compute Engine's prices by name, without the share that Vertex AI adds, and their entries.
+    plain = {
+        name: line.get("hour", line.get("month", 0) / _HOURS_A_MONTH)
+        for name, line in parts.items()
+    }
+    entries = {name: [line] for name, line in parts.items()}
+    for name, machine in {**serving_types(), **types()}.items():
+        kind = machine.accelerator
+        if machine.series in series and (not kind or kind in parts):
+            line = series[machine.series]
+            plain[name] = (
+                machine.vcpus * line["vcpu"]
+                + Decimal(str(machine.memory_gb)) * line["gb"]
+                + machine.count * plain.get(kind, 0)
+            )
+            entries[name] = [line, *([parts[kind]] if kind else [])]
+    unconfirmed = {
+        name: "; ".join(line["how"] for line in lines if line["status"] == "unconfirmed")
+        for name, lines in entries.items()
+    }
+    unconfirmed = {name: why for name, why in unconfirmed.items() if why}
     data = {line["name"]: float(line["tebibyte"]) for line in content["data"]}
     unconfirmed |= {
         line["name"]: line["how"] for line in content["data"] if line["status"] == "unconfirmed"
@@ -90,31 +103,7 @@ def load_table() -> PriceTable:
         region=content["region"],
         date=content["date"],
         run=content["pipeline"]["run"],
-        sizes={
-            name: (vcpus, float(gb))
-            for line in content["series"]
-            for name, vcpus, gb, _ in _list_machines(line)
-        },
     )
-
-
-def _list_machines(series: Mapping[str, Any]) -> Iterator[tuple[str, int, Decimal, int]]:
-    """Yield name, vCPUs, GB of memory and built-in accelerators of a series' machine types."""
-    for kind, gb in series.get("memory", {}).items():
-        for vcpus in series["vcpus"][kind]:
-            yield f"{series['name']}-{kind}-{vcpus}", vcpus, vcpus * gb, 0
-    for name, (vcpus, gb, count) in series.get("machines", {}).items():
-        yield name, vcpus, gb, count
-
-
-def _list_prices(line: Mapping[str, Any]) -> Iterator[tuple[str, Decimal]]:
-    """Yield a name and Compute Engine's hourly price for each item that a table entry prices."""
-    if "hour" in line:
-        yield line["name"], line["hour"]
-    elif "month" in line:
-        yield line["name"], line["month"] / _HOURS_A_MONTH
-    for name, vcpus, gb, count in _list_machines(line):
-        yield name, vcpus * line["vcpu"] + gb * line["gb"] + count * line.get("accelerator", 0)
 
 
 def describe_serving_price(
@@ -153,8 +142,8 @@ def step_price(
         machines = find_types(accelerator_type, 1)
     candidates = []
     for machine in machines:
-        vcpus, gb = prices.sizes.get(machine.name, (0, 0.0))
-        if vcpus >= cpus and gb >= memory_gb:
+        is_priced = machine.name in prices.rates
+        if is_priced and machine.vcpus >= cpus and machine.memory_gb >= memory_gb:
             pool = {"machine_spec": {**spec, "machine_type": machine.name}, "replica_count": 1}
             candidates.append((prices.hourly_price([pool]), machine.name))
     if not candidates:

@@ -15,8 +15,10 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
+from trainer.conditions import above_zero
 from trainer.errors import InputError
 from trainer.fields import option
+from trainer.models import NO_PROGRAM
 from vertex_facts.jobs import LARGEST_DISK_GB, ROLES, SMALLEST_DISK_GB
 from vertex_facts.machine_types import (
     check_disk,
@@ -43,21 +45,33 @@ class MachineOptions:
     worker_count: int = option(
         0, help="Number of workers besides the chief; 0: the chief trains alone.", minimum=0
     )
-    worker_machine_type: str = option("", help="Machine type of workers; empty: the chief's.")
+    worker_machine_type: str = option(
+        "", help="Machine type of workers; empty: the chief's.", applies=above_zero("worker_count")
+    )
     ps_count: int = option(
         0,
         help="Number of parameter servers; at least 1 with strategy=parameter_server, otherwise 0.",
         minimum=0,
+        applies=above_zero("worker_count"),
     )
-    ps_machine_type: str = option("n1-standard-4", help="Machine type of parameter servers.")
+    ps_machine_type: str = option(
+        "n1-standard-4",
+        help="Machine type of parameter servers.",
+        applies=above_zero("ps_count"),
+    )
     evaluator_count: int = option(
         0,
         help="Number of evaluators; 1: a replica that scores each checkpoint on the validation "
         "split.",
         minimum=0,
         maximum=1,
+        applies=NO_PROGRAM,
     )
-    evaluator_machine_type: str = option("n1-standard-4", help="Machine type of the evaluator.")
+    evaluator_machine_type: str = option(
+        "n1-standard-4",
+        help="Machine type of the evaluator.",
+        applies=above_zero("evaluator_count"),
+    )
     accelerator_type: str = option(
         "",
         help="Accelerator type of the chief and of each worker; empty: none. Parameter servers "
@@ -72,8 +86,7 @@ class MachineOptions:
     )
     boot_disk_type: str = option(
         "pd-ssd",
-        help="Boot disk type of every replica; N4, G4, A4 and a3-ultragpu machines support only "
-        "hyperdisk-balanced.",
+        help="Boot disk type of every replica, which its machine type must support.",
         choices=disk_types(),
     )
     boot_disk_size_gb: int = option(
@@ -97,14 +110,9 @@ class MachineOptions:
                 f"accelerator_type={self.accelerator_type!r} with accelerator_count="
                 f"{self.accelerator_count}: set both, or neither ('' and 0)"
             )
-        if self.ps_count and not self.worker_count:
-            raise InputError(
-                f"ps_count={self.ps_count} with worker_count=0: parameter servers need "
-                "workers; set worker_count=1 or more, or ps_count=0"
-            )
         machines = {}
         for role in ROLES:
-            if role not in self.replicas and not (role == "worker" and self.worker_machine_type):
+            if role not in self.replicas:
                 continue
             name, machine_type = f"{role}_machine_type", self.machine_type(role)
             machines[name] = machine_type

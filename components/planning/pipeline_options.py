@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from components.machines.price import JobCost
+from trainer.conditions import given, when
 from trainer.errors import InputError
 from trainer.fields import option
 from vertex_facts.jobs import SCHEDULING_STRATEGIES
@@ -13,6 +14,7 @@ from vertex_facts.resource_names import is_prebuilt
 
 # A model's name starts with a letter, although its ID need not.
 # https://docs.cloud.google.com/gemini-enterprise-agent-platform/machine-learning/general/resource-naming
+_REGISTERED = given("model_name")
 _MODEL_ID = re.compile(r"([a-z][a-z0-9_-]{0,62})?")
 
 
@@ -24,6 +26,7 @@ class PipelineOptions:
         False,
         help="Skip training if a version of model_name was trained on equal records with an "
         "equal configuration. For scheduled runs.",
+        applies=_REGISTERED,
     )
     max_drift: float = option(
         0.0,
@@ -31,6 +34,7 @@ class PipelineOptions:
         "training data of model_name's champion. Guards against broken sources: a run with more "
         "drift fails before training, as does each later one; 0: no limit.",
         minimum=0,
+        applies=_REGISTERED,
     )
     min_drift: float = option(
         0.0,
@@ -38,6 +42,7 @@ class PipelineOptions:
         "since the training data of model_name's champion exceeds this, such as 0.1. For "
         "scheduled runs; 0: train regardless of drift.",
         minimum=0,
+        applies=_REGISTERED,
     )
     resume_from: str = option(
         "",
@@ -48,6 +53,7 @@ class PipelineOptions:
         False,
         help="Deploy a new champion to the endpoint of model_name, with all of the traffic, after "
         "a check of its predictions on test records. It is billed until undeployed.",
+        applies=(_REGISTERED, when("register", True)),
     )
     scheduling_strategy: str = option(
         "STANDARD",
@@ -130,8 +136,8 @@ class JobOptions:
     )
     max_wait_duration: str = option(
         "86400s",
-        help="Longest wait for machines, in seconds, with scheduling_strategy=FLEX_START; '0s': no "
-        "limit. Other strategies ignore it.",
+        help="Longest wait for machines, in seconds; '0s': no limit.",
+        applies=when("scheduling_strategy", "FLEX_START"),
     )
     # Other replicas can wait for a restarted one (trainer/engine/rejoin.py). Restarting all
     # takes minutes longer, but does not depend on their noticing that one was lost.

@@ -11,12 +11,13 @@ from trainer.data import storage
 from trainer.data.read.input_share import check_batch_size
 from trainer.data.schema import load_to_train
 from trainer.data.storage import join
+from trainer.effects import check_effects
 from trainer.engine.cluster import check_strategy
 from trainer.errors import InputError
 from trainer.evaluation.gate_options import check_floors
 from trainer.formats import count
 from trainer.models import find_model_class, prepare_model
-from trainer.tasks.label_kinds import check_label_options, kind_of_records
+from trainer.tasks.label_kinds import check_label_options, kind_of_records, label_of_records
 from trainer.training.config import TrainingConfig, phases
 
 MAX_PADDING = 0.9
@@ -29,20 +30,7 @@ def check_job(
     """Raise InputError if these machines can't train with this config, or can't be scheduled."""
     accelerators = machines.accelerator_count
     check_strategy(config.strategy, machines.replicas, accelerators, xla=config.xla)
-    if machines.evaluator_count and find_model_class(config.model).is_program:
-        raise InputError(
-            f"evaluator_count={machines.evaluator_count}: the evaluator scores checkpoints of the "
-            f"training loop, which the program {config.model!r} does not run; set 0"
-        )
-    if machines.ps_count and (config.profile_steps or config.steps_per_execution > 1):
-        given, alone = f"profile_steps={config.profile_steps}", "[]"
-        if not config.profile_steps:
-            given, alone = f"steps_per_execution={config.steps_per_execution}", "1"
-        raise InputError(
-            f"{given} needs steps that all replicas compute together; set {alone}, or ps_count=0 "
-            f"instead of {machines.ps_count}"
-        )
-    if not options.resume_from:
+    if not options.resume_from and not find_model_class(config.model).is_program:
         check_batch_size(config.batch_size, machines.batch_shares)
     check_scheduling(options.scheduling_strategy, machines)
     check_duration(options.scheduling_strategy, job.timeout, job.max_wait_duration)
@@ -66,12 +54,13 @@ def prepare(
         start: URI of the initial weights; empty: none.
     """
     dataset = load_to_train(dataset_uri)
+    check_effects(config, values={"label": label_of_records(dataset)})
     check_label_options(kind_of_records(dataset), config)
     check_floors(class_floors, dataset.classes)
     examples = dataset.splits["train"].examples
     examples = min(examples, config.max_train_examples or examples)
     # With parameter servers, workers fill a batch from the start of the split.
-    if not machines.ps_count:
+    if not machines.ps_count and not find_model_class(config.model).is_program:
         _check_padding(config, examples, machines.batch_shares)
     _check_warmup(config, examples)
     if not dataset.splits["validation"].examples:

@@ -126,6 +126,11 @@ class SearchedParameter:
                 f"when = {self.when!r} is not a table of one option with a list of its values"
             )
 
+    @property
+    def bounds(self) -> list[Any]:
+        """Return its values, or the ends of its range."""
+        return self.values or [self.min, self.max]
+
 
 def read_parameters(search: SearchOptions, config: TrainingConfig) -> dict[str, SearchedParameter]:
     """Return how options are searched, by name; raise InputError if one can't be searched."""
@@ -147,12 +152,26 @@ def read_parameters(search: SearchOptions, config: TrainingConfig) -> dict[str, 
     return found
 
 
-def list_configs(search: SearchOptions, config: TrainingConfig) -> Iterator[TrainingConfig]:
-    """Yield a config with each value of a list, and each end of a range; raise InputError."""
-    for name, parameter in read_parameters(search, config).items():
+def list_configs(
+    search: SearchOptions, config: TrainingConfig
+) -> Iterator[tuple[str, TrainingConfig]]:
+    """Yield the name of each option with a config for each value, or end of a range, to try.
+
+    Each is combined with all values of another option on which its effect depends. Raise
+    InputError for a value that is not valid.
+    """
+    parameters = read_parameters(search, config)
+    for name, parameter in parameters.items():
         needed = {parent: wanted[0] for parent, wanted in parameter.when.items()}
-        for value in parameter.values or [parameter.min, parameter.max]:
-            yield override(config, {**needed, name: value})
+        others = [
+            {other: value}
+            for other in parameters.keys() & _list_needs(name) - parameter.when.keys()
+            for value in parameters[other].bounds
+        ]
+        others += [{parent: value} for parent, wanted in parameter.when.items() for value in wanted]
+        for value in parameter.bounds:
+            for other in others or [{}]:
+                yield name, override(config, {**needed, **other, name: value})
 
 
 def build_study_spec(search: SearchOptions, config: TrainingConfig) -> dict[str, Any]:
@@ -193,6 +212,17 @@ def _find_type(name: str, config: TrainingConfig) -> type:
     if name not in known:
         raise InputError(f"{name!r} can't be searched{fields.suggest(name, known)}")
     return kinds[name]
+
+
+def _list_needs(name: str) -> set[str]:
+    """Return the options on which the effect of an option of training depends."""
+    conditions = [
+        condition
+        for field in dataclasses.fields(TrainingConfig)
+        if field.name == name
+        for condition in field.metadata["applies"]
+    ]
+    return {option for condition in conditions for option in condition.options}
 
 
 def _read(name: str, spec: Any) -> SearchedParameter:

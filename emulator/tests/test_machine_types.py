@@ -5,8 +5,13 @@ import re
 import pytest
 
 from vertex_facts.jobs import SCHEDULING_STRATEGIES
-from vertex_facts.machine_types import accelerators, disk_types, load_content, types
-from vertex_facts.prediction_machines import MACHINE_TYPES
+from vertex_facts.machine_types import (
+    accelerators,
+    disk_types,
+    load_content,
+    serving_types,
+    types,
+)
 from vertex_facts.regions import CONTENT as REGIONS
 
 
@@ -41,7 +46,7 @@ def test_machine_types_are_those_of_the_page(compute):
     assert matching("- .*?`(.*?)`.*", listed) == set(types())
     # An asterisk: "must be used with certain GPUs or TPUs".
     marked = matching("- .*?`(.*?)`.*<sup>.*", listed)
-    tpus = {name for family in load_content()["families"] for name in family.get("tpus", ())}
+    tpus = {name for family in load_content()["series"] for name in family.get("tpus", ())}
     assert marked == {kind.name for kind in types().values() if kind.accelerator} | tpus
 
 
@@ -49,7 +54,7 @@ def test_prediction_machines_are_those_of_the_page(page):
     listed = between(
         page("predictions/configure-compute"), "### Machine types: CPU", "### Machine types: GPU"
     )
-    assert matching(r"\| `([a-z0-9-]+)` .*", listed) == set(MACHINE_TYPES)
+    assert matching(r"\| `([a-z0-9-]+)` .*", listed) == set(serving_types())
 
 
 def test_accelerators_are_those_of_the_page(compute):
@@ -85,7 +90,7 @@ def test_disks_and_their_default_are_those_of_the_page(compute):
         if machine.disks and name in named:
             assert machine.disks == ("hyperdisk-balanced",), name
         # Newer machines have Hyperdisk alone, which the page does not say.
-        elif machine.disks and not name.startswith(("n4-", "g4-", "a4x-")):
+        elif machine.disks and machine.disks != ("hyperdisk-balanced",):
             assert machine.disks[0] == named[0], name
 
 
@@ -114,7 +119,7 @@ def test_scheduling_strategies_are_those_of_the_page(vertex_pages):
 def test_regions_and_their_accelerators_are_those_of_the_page(page):
     lines = page("general/locations")
     listed = between(lines, "## Available locations for machine learning services", "### Feature")
-    regions = REGIONS["accelerators"]
+    regions = REGIONS["names"]
     assert matching(r"- .* \( `(.*?)` \)", listed) == set(regions)
     named = {"A100 40GB": "NVIDIA_TESLA_A100", "A100 80GB": "NVIDIA_A100_80GB"}
     for name in accelerators():
@@ -129,7 +134,11 @@ def test_regions_and_their_accelerators_are_those_of_the_page(page):
                 cell.partition(" <")[0].strip() for cell in row[2].split(",") if "†" not in cell
             ]
             expected[row[1]] = {named[cell] for cell in cells if not cell.startswith("TPU")}
-    assert {name: set(held) for name, held in regions.items()} == expected
+    held = {
+        region: {name for name, kind in accelerators().items() if region in kind.regions}
+        for region in regions
+    }
+    assert held == expected
     # The first table has features, the second zones.
     text = "\n".join(between(lines, "### Feature availability", "</table>"))
     rows = re.findall("<code [^>]*>([a-z]+-[a-z]+[0-9]+)</code>(.*?)</tr>", text, re.DOTALL)

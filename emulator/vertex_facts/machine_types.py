@@ -1,4 +1,6 @@
-"""Machine types, accelerators and boot disks of custom training, read from machine_types.toml.
+"""Machine types, accelerators and boot disks, read from machine_types.toml.
+
+A new machine type is a row there; components/machines/prices.toml has the rates of its price.
 
 types()["n1-standard-8"].attached      # {"NVIDIA_TESLA_T4": (1, 2, 4), ...}
 check_machine("chief_machine_type", "n1-standard-32", "NVIDIA_TESLA_T4", 1)
@@ -19,7 +21,9 @@ class MachineType:
     """A machine type."""
 
     name: str
+    series: str  # as prices are by series
     vcpus: int = 0
+    memory_gb: float = 0.0
     disks: tuple[str, ...] = ()  # boot disks that it supports, the default first
     accelerator: str = ""  # its built-in accelerator; empty: none
     count: int = 0  # number of built-in accelerators
@@ -39,7 +43,9 @@ class Accelerator:
     capability: float  # its CUDA compute capability, by which libraries identify it
     quota: str  # quota for it, without the prefix custom_model_training_
     quota_title: str  # name of the quota in the documentation
+    regions: tuple[str, ...]  # where training has it
     flex_start: bool = False  # Dynamic Workload Scheduler provides it
+    peered: bool = True  # its machines can be peered with a network
     refused: str = ""  # why this project does not train on it; empty: it does
 
 
@@ -51,14 +57,22 @@ def load_content() -> dict[str, Any]:
 
 @functools.cache
 def types() -> dict[str, MachineType]:
-    """Return all documented machine types, by name."""
-    return {machine_type.name: machine_type for machine_type in _read_types()}
+    """Return all documented machine types of training, by name."""
+    found = (kind for line in load_content()["series"] for kind in _read_series(line))
+    return {machine_type.name: machine_type for machine_type in found}
+
+
+@functools.cache
+def serving_types() -> dict[str, MachineType]:
+    """Return the machine types without accelerators for batch prediction and endpoints, by name."""
+    found = (kind for line in load_content()["series"] for kind in _read_sizes(line, "serves"))
+    return {machine_type.name: machine_type for machine_type in found}
 
 
 @functools.cache
 def accelerators() -> dict[str, Accelerator]:
     """Return all documented accelerators, by name."""
-    return {line["name"]: Accelerator(**line) for line in load_content()["accelerators"]}
+    return {line["name"]: Accelerator(**_freeze(line)) for line in load_content()["accelerators"]}
 
 
 def list_offered_accelerators() -> tuple[str, ...]:
@@ -82,25 +96,45 @@ def disk_types() -> tuple[str, ...]:
     return tuple(disk["name"] for disk in load_content()["disks"])
 
 
-def _read_types() -> Iterator[MachineType]:
-    attached = load_content()["attached"]
-    for family in load_content()["families"]:
-        common: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value
-            for name, value in family.items()
-            if name in ("disks", "strategies", "quota", "refused")
-        }
-        for kind, sizes in family.get("sizes", {}).items():
-            for vcpus in sizes:
-                name = f"{family['name']}-{kind}-{vcpus}"
-                counts_by_accelerator = {
-                    key: tuple(counts) for key, counts in attached.get(name, {}).items()
-                }
-                yield MachineType(name=name, vcpus=vcpus, attached=counts_by_accelerator, **common)
-        for name, (vcpus, kind, count) in family.get("machines", {}).items():
-            yield MachineType(name=name, vcpus=vcpus, accelerator=kind, count=count, **common)
-        for name in family.get("tpus", ()):
-            yield MachineType(name=name, **common)
+def _read_series(line: Mapping[str, Any]) -> Iterator[MachineType]:
+    """Yield a series' machine types of training."""
+    yield from _read_sizes(line, "trains")
+    common = _read_common(line)
+    for name, (vcpus, gb, *accelerators) in line.get("machines", {}).items():
+        kind, count = accelerators or ("", 0)
+        yield MachineType(
+            name=name, vcpus=vcpus, memory_gb=gb, accelerator=kind, count=count, **common
+        )
+    for name in line.get("tpus", ()):
+        yield MachineType(name=name, **common)
+
+
+def _read_sizes(line: Mapping[str, Any], use: str) -> Iterator[MachineType]:
+    """Yield a series' machine types whose memory is a multiple of their vCPUs."""
+    for kind, sizes in line.get(use, {}).items():
+        for vcpus in sizes:
+            name = f"{line['name']}-{kind}-{vcpus}"
+            gb = line.get("exceptions", {}).get(name, vcpus * line["memory"][kind])
+            attached = {
+                accelerator: tuple(counts)
+                for group in load_content()["attached"]
+                if name in group["machines"]
+                for accelerator, counts in group.items()
+                if accelerator != "machines"
+            }
+            yield MachineType(
+                name=name, vcpus=vcpus, memory_gb=gb, attached=attached, **_read_common(line)
+            )
+
+
+def _read_common(line: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what all machine types of a series have in common."""
+    names = ("disks", "strategies", "quota", "refused")
+    return {"series": line["name"]} | _freeze({name: line[name] for name in names if name in line})
+
+
+def _freeze(line: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: tuple(v) if isinstance(v, list) else v for name, v in line.items()}
 
 
 def check_type(option: str, name: str) -> MachineType:

@@ -3,9 +3,9 @@
 import re
 
 from vertex_facts import UsageError, tables
+from vertex_facts.machine_types import accelerators
 
 CONTENT = tables.load("regions")
-_ACCELERATORS = CONTENT["accelerators"]  # names by region
 _AS_OF = f"(locations, {CONTENT['date']})"
 _NO_N1 = "me-west1"
 _MULTI_REGIONS = {"us": "us-", "eu": "europe-", "asia": "asia-"}
@@ -20,17 +20,19 @@ _REGION = re.compile("[a-z]+-[a-z]+[0-9]+")
 
 def check_region(region: str) -> None:
     """Raise UsageError for a region that Vertex AI does not have."""
-    if region not in _ACCELERATORS:
-        hint = tables.suggest(region, _ACCELERATORS, f"; known: {', '.join(_ACCELERATORS)}")
+    names = CONTENT["names"]
+    if region not in names:
+        hint = tables.suggest(region, names, f"; known: {', '.join(names)}")
         raise UsageError(f"region={region!r} is not a region of Vertex AI {_AS_OF}{hint}")
 
 
 def check_accelerator(accelerator: str, region: str) -> None:
     """Raise UsageError for an accelerator that training does not have in a region."""
-    if accelerator and accelerator not in _ACCELERATORS.get(region, ()):
-        regions = ", ".join(name for name, names in _ACCELERATORS.items() if accelerator in names)
+    regions = accelerators()[accelerator].regions if accelerator else ()
+    if accelerator and region not in regions:
         raise UsageError(
-            f"accelerator_type={accelerator!r} is not in {region} {_AS_OF}, but in {regions}"
+            f"accelerator_type={accelerator!r} is not in {region} {_AS_OF}, but in "
+            f"{', '.join(regions)}"
         )
 
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from vertex_facts import UsageError
+from vertex_facts.machine_types import accelerators
 
 _PROJECT = r"projects/[a-z0-9][a-z0-9.:-]*"
 _LOCATION = r"/locations/(?P<location>[a-z0-9-]+)"
@@ -78,7 +79,6 @@ OUTPUT_TABLE = re.compile(r"bq://[^./]+(\.[^./]+){0,2}")
 """URI of a destination in BigQuery: a project, a data set or a table."""
 _PREBUILT = re.compile(r"(us|europe|asia)-docker\.pkg\.dev/vertex-ai(-restricted)?/prediction/.*")
 _STORAGE_URI = re.compile(r"gs://[a-z0-9][a-z0-9._-]*(/.*)?")
-_NOT_PEERED = ("NVIDIA_H100_MEGA_80GB", "NVIDIA_H200_141GB", "NVIDIA_B200")
 _ALIASES = {
     **dict.fromkeys(("gpu_image", "serving_image", "image_uri", "gpu_image_uri"), "image"),
     "encryption_key": "encryption_spec_key_name",
@@ -169,7 +169,7 @@ def check_peering(network: str, accelerator: str) -> None:
 
     https://docs.cloud.google.com/gemini-enterprise-agent-platform/machine-learning/training/using-private-ip
     """
-    if network and accelerator in _NOT_PEERED:
+    if network and accelerator and not accelerators()[accelerator].peered:
         raise UsageError(f"network={network!r} can't be peered with machines with {accelerator}")
 
 

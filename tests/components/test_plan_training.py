@@ -44,13 +44,12 @@ def test_changed_parameters_become_metadata_of_the_job(tmp_path):
         "worker_count": 1,
         "service_account": "me@project.iam.gserviceaccount.com",
         "restart_job_on_worker_restart": False,
-        "dataflow_max_workers": 3,
         "serving_image": "us-central1-docker.pkg.dev/p/images/serving:1",
-        "max_wait_duration": "60s",
+        "timeout": "3600s",
     }
     _, _, training = plan(tmp_path, **changed, labels={"recipe": "digits"})
     assert changed.items() <= training.metadata.items()
-    unchanged = ("network", "records_engine", "timeout", "labels")
+    unchanged = ("network", "records_engine", "max_wait_duration", "labels")
     assert training.metadata.keys().isdisjoint(unchanged)
     in_recipe = {"network": "", "enable_web_access": False, "timeout": "3600s"}
     _, _, training = plan(tmp_path, **in_recipe, recipe_sets=["source", *in_recipe])

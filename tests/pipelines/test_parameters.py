@@ -1,13 +1,14 @@
 """Parameters are declared and described once, also in the docs; values are checked before a run."""
 
 import dataclasses
+import functools
 import json
 import re
 
 import pytest
 
 from pipelines import recipe
-from pipelines.parameters import GROUPS, PARAMETERS, check_parameters
+from pipelines.parameters import GROUPS, PARAMETERS, change_machines, check_parameters
 from tests.child_processes import ROOT
 from tests.refusals import refused
 from trainer import fields
@@ -77,13 +78,12 @@ def test_defaults_are_valid():
         FLEXIBLE,
         {**FLEXIBLE, "worker_count": 3, "timeout": "518400s"},
         {**T4, "scheduling_strategy": "SPOT", "evaluator_count": 1, "timeout": "604800s"},
-        {"timeout": "604800s", "max_wait_duration": "0s"},
+        {"timeout": "604800s"},
         {"image_size": 4},
         {"image_size": 4, "model": "mnist_cnn"},
         {"image_size": 8, "model": "flowers_cnn"},
         {**PHOTOS, "image_size": 32, "fine_tune_layers": 427},
         {**PHOTOS, "fine_tune_layers": 4},
-        {"model": "transfer", "fine_tune_layers": 999},
         {**PHOTOS, "image_size": 8, "model_options": {"input_size": 32.0}},
         {**TABLE, "model_options": {"hidden_units": [], "first_units": 8.0}},
     ],
@@ -99,7 +99,6 @@ def test_valid_values_are_accepted(values):
         ({"qqqq": 1}, "'qqqq'", "`python -m pipelines parameters`"),
         ({"source": "digit"}, "source='digit'", "'digits'"),
         ({"source": "images:"}, "source='images:'", "images:URI"),
-        ({**DATAFLOW, "records_store": "gs://b/s"}, "records_store='gs://b/s'", "leave out one"),
         ({"records_engine": "dataflo"}, "records_engine='dataflo'", "'dataflow'"),
         ({"dataflow_max_workers": 0}, "dataflow_max_workers=0", "at least 1"),
         ({"dataflow_machine_type": "big"}, "dataflow_machine_type='big'", "e2-standard-4"),
@@ -159,15 +158,7 @@ def test_valid_values_are_accepted(values):
         ({"split_by": {"group": "b"}}, "split_by", "leave them out"),
         ({"accelerator_count": 1}, "accelerator_type=''", "both, or neither"),
         ({"class_floors": MANY_FLOORS}, "class_floors alone is 75,000", "shorten it"),
-        ({"max_drift": 0.2}, "max_drift", "model_name"),
         ({"model_name": "m", "max_drift": 0.2, "min_drift": 0.3}, "min_drift=0.3", "lower"),
-        ({"deploy_champion": True}, "deploy_champion", "model_name"),
-        ({"skip_if_unchanged": True}, "skip_if_unchanged", "model_name"),
-        (
-            {"deploy_champion": True, "model_name": "m", "register": False},
-            "register=false",
-            "drop one",
-        ),
         ({"first_champion": "all"}, "first_champion='all'", "'any'"),
         ({"image_size": 3}, "image_size=3", "image_size=4"),
         ({"image_size": 8, "model_options": {"filters": [8] * 4}}, "image_size=8", "image_size=16"),
@@ -193,10 +184,7 @@ def test_valid_values_are_accepted(values):
         ({**PHOTOS, "fine_tune_layers": 3}, "fine_tune_layers=3", "use 4"),
         (transfer(weights="imagnet"), "weights='imagnet'", "imagenet"),
         ({**TABLE, "model_options": {"hidden_units": [8, -8]}}, "hidden_units=-8", "at least 1"),
-        ({**TABLE, "augmentation": "model"}, "augmentation='model'", "=none"),
         ({"augmentation": "model", "augmentation_operations": []}, "=[]", "=none"),
-        ({"weight_decay": 0.1}, "weight_decay=0.1", "optimizer=adamw"),
-        ({"warmup_steps": 5, "schedule": "one_cycle"}, "warmup_steps=5", "set 0"),
         ({**SERVERS, "strategy": "parameter_server", "xla": True}, "xla=true", "xla=false"),
         ({**SERVERS, "xla": True}, "xla=true", "xla=false"),
     ],
@@ -204,6 +192,84 @@ def test_valid_values_are_accepted(values):
 def test_invalid_values_are_refused(values, given, remedy):
     error = refused(check_parameters, values, origin="here.toml")
     assert error.startswith("here.toml: ") and given in error and remedy in error
+
+
+WITHOUT_EFFECT = [
+    ({"momentum": 0.5}, "optimizer=sgd"),
+    ({"weight_decay": 0.1, "optimizer": "sgd"}, "optimizer=adamw"),
+    ({"decay_rate": 0.5}, "schedule=exponential"),
+    ({"decay_steps": 5, "schedule": "cosine"}, "schedule=exponential"),
+    ({"warmup_steps": 5, "schedule": "one_cycle"}, "schedule=constant, cosine or exponential"),
+    ({"wide_l1": 0.5}, "model=wide_and_deep"),
+    ({"wide_l2": 0.5}, "model=wide_and_deep"),
+    ({"wide_learning_rate": 0.5}, "model=wide_and_deep"),
+    ({"fine_tune_epochs": 3}, "model=transfer"),
+    ({"model": "transfer", "fine_tune_learning_rate": 0.5}, "fine_tune_epochs above 0"),
+    ({"model": "transfer", "fine_tune_layers": 999}, "fine_tune_epochs above 0"),
+    ({"plateau_factor": 0.5}, "plateau_patience above 0"),
+    ({"monitor": "accuracy", "keep_epoch": "last"}, "keep_epoch=best or a patience above 0"),
+    ({**TABLE, "steps_per_execution": 2, **SERVERS}, "ps_count=0"),
+    ({"loss": "huber"}, "labels that are numbers"),
+    ({"jpeg_quality": 50, "encoding": "raw"}, "encoding=jpeg"),
+    ({**TABLE, "jpeg_quality": 50}, "a source of images"),
+    ({**TABLE, "augmentation": "model"}, "a source of images"),
+    ({**TABLE, "records_store": "gs://b/s"}, "a source of images"),
+    ({"augmentation_operations": ["shift"]}, "augmentation=model or records"),
+    ({"augmentation_variants": 3, "augmentation": "model"}, "augmentation=records"),
+    ({"columns": TABLE["columns"]}, "a source of rows"),
+    ({"data_dir": "folder"}, "a source tfds:NAME"),
+    ({**TABLE, "query_gigabytes": 5}, "a source bigquery:SELECT"),
+    ({**DATAFLOW, "records_store": "gs://b/s"}, "records_engine=local"),
+    ({"dataflow_max_workers": 3}, "records_engine=dataflow"),
+    ({"worker_machine_type": "n1-standard-8"}, "worker_count above 0"),
+    ({"ps_count": 1}, "worker_count above 0"),
+    ({"ps_machine_type": "n1-standard-8"}, "ps_count above 0"),
+    ({"evaluator_machine_type": "n1-standard-8"}, "evaluator_count above 0"),
+    ({"max_wait_duration": "60s"}, "scheduling_strategy=FLEX_START"),
+    ({"margin": 0.1}, "champion_rule=not_worse"),
+    ({"skip_if_unchanged": True}, "a model_name"),
+    ({"max_drift": 0.2}, "a model_name"),
+    ({"model_name": "m", "deploy_champion": True, "register": False}, "register=true"),
+]
+
+
+@pytest.mark.parametrize(("values", "needed"), WITHOUT_EFFECT)
+def test_value_without_effect_is_refused_with_what_it_needs(values, needed):
+    error = refused(check_parameters, values, origin="--set")
+    assert f" an effect only with {needed}, but " in error and error.endswith(f"use {needed}")
+    name = re.match(r"--set: (\w+)=", error)[1]
+    default = fields.default_of(PARAMETERS[name][1])
+    assert f"leave it out (default: {name}={default!r})" in error
+    check_parameters({**values, name: default}, origin="--set")
+
+
+def test_values_that_need_the_same_are_named_at_once():
+    error = refused(check_parameters, {**TABLE, "image_size": 64, "channels": 1}, origin="--set")
+    assert "image_size=64, channels=1 have an effect only with a source of images" in error
+
+
+def test_value_of_a_recipe_that_another_makes_pointless_gets_its_default(tmp_path):
+    text = 'source = "digits"\noptimizer = "sgd"\nmomentum = 0.5\n'
+    (tmp_path / "mine.toml").write_text(text)
+    mine = recipe.load("mine", tmp_path)
+    assert mine.with_values({"optimizer": "adam"}, origin="x").training.momentum == 0.9
+    error = refused(mine.with_values, {"optimizer": "adam", "momentum": 0.5}, origin="--set")
+    assert "momentum=0.5 has an effect only with optimizer=sgd" in error
+    (tmp_path / "mine.toml").write_text(text.replace("sgd", "adam"))
+    assert refused(recipe.load, "mine", tmp_path).startswith("mine.toml: momentum=0.5 has an eff")
+
+
+def test_machine_option_without_effect_is_refused_for_a_resumed_run():
+    known = check_parameters({}, origin="x").values()
+    changes = {"ps_machine_type": "n1-standard-8"}
+    error = refused(functools.partial(change_machines, known, changes, origin="--set"))
+    assert "ps_machine_type='n1-standard-8' has an effect only with ps_count above 0" in error
+
+
+def test_help_of_an_option_says_what_its_effect_needs():
+    helps = {name: field.metadata["help"] for name, (_, field) in PARAMETERS.items()}
+    assert helps["momentum"].endswith(" Only with optimizer=sgd.")
+    assert helps["jpeg_quality"].endswith(" Only with a source of images and encoding=jpeg.")
 
 
 @pytest.mark.parametrize("kind", ["image", "project", "region", "pipeline_root", "endpoint"])

@@ -96,6 +96,14 @@ RATE = "parameters.learning_rate = { min = 1e-4, max = 1e-1 }"
             "parameters.momentum = { min = 0.1, max = 0.5, when = { optimizer = ['sgd'] } }",
             "when: optimizer=['sgd'] is not a list of values that the search has",
         ),
+        (
+            "parameters.momentum = { min = 0.5, max = 0.99 }",
+            "momentum=0.5 has an effect only with optimizer=sgd",
+        ),
+        (
+            'parameters.momentum = [0.5, 0.8]\nparameters.optimizer = ["sgd", "adam"]',
+            "momentum=0.5 has an effect only with optimizer=sgd",
+        ),
         ('parameters."model_options.unit" = [1, 2]', "did you mean 'model_options.units'?"),
         ("parameters.learning_rate = 3", "neither a list of values nor a table of"),
     ],

@@ -308,8 +308,8 @@ def test_drift_of_labels_is_measured(dataset, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"min_accuracy": 0.9}, "min_accuracy=0.9, but the labels are several at once; leave it"),
-        ({"loss": "huber"}, "loss='huber', but the labels are several at once; leave it out"),
+        ({"min_accuracy": 0.9}, "min_accuracy=0.9 has an effect only with labels that are classes"),
+        ({"loss": "huber"}, "loss='huber' has an effect only with labels that are numbers"),
         ({"monitor": "mae"}, "set loss or example_f1"),
         ({"floors": {"f1": 0.5}}, "'f1' is not a metric of several at once"),
     ],

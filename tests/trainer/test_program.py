@@ -5,9 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from components.machines.worker_pools import MachineOptions
-from components.planning.pipeline_options import JobOptions, PipelineOptions
-from components.planning.preparation import check_job
+from pipelines.parameters import check_parameters
 from tests import replicas
 from tests.learned_weights import exported
 from tests.refusals import refused
@@ -86,8 +84,13 @@ def test_options_of_a_program_are_checked():
     assert "rows" in message
     message = refused(TrainingConfig, model=PROGRAM)
     assert "needs 'units', which has no default" in message
-    options = {"model": PROGRAM, "model_options": {"units": 8}}
-    assert "warm_start" in refused(TrainingConfig, **options, warm_start="champion")
-    machines, job = MachineOptions(evaluator_count=1), (PipelineOptions(), JobOptions())
-    message = refused(check_job, TrainingConfig(**options), machines, *job)
-    assert "evaluator_count=1" in message and message.endswith("set 0")
+
+
+def test_options_that_a_program_ignores_are_refused():
+    program = {"model": PROGRAM, "model_options": {"units": 8}}
+    for options in ({"warm_start": "gs://b/f"}, {"evaluator_count": 1}, {"epochs": 3}):
+        message = refused(check_parameters, {**program, **options}, origin="--set")
+        ((name, value),) = options.items()
+        assert f"{name}={value!r} has an effect only with a model that is not a program" in message
+    # The batches of the project's loop, which would not divide among three workers.
+    check_parameters({**program, "worker_count": 2}, origin="--set")

@@ -401,8 +401,11 @@ def test_labels_of_a_test_split_must_differ(evaluation, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"min_accuracy": 0.9}, "min_accuracy=0.9, but the labels are numbers; leave it out"),
-        ({"class_weights": "balanced"}, "class_weights='balanced', but the labels are numbers"),
+        ({"min_accuracy": 0.9}, "min_accuracy=0.9 has an effect only with labels that are classes"),
+        (
+            {"class_weights": "balanced"},
+            "class_weights='balanced' has an effect only with labels that are",
+        ),
         (
             {"monitor": "accuracy"},
             "monitor='accuracy', but the labels are numbers; set loss or mae",
@@ -412,7 +415,7 @@ def test_labels_of_a_test_split_must_differ(evaluation, tmp_path):
         ({"floors": {"r2": "high"}}, "floors: 'r2' is 'high', not a finite number"),
         ({"floors": {"r2": math.nan}}, "floors: 'r2' is nan, not a finite number"),
         ({"ceilings": {"rmsee": 1}}, "'rmsee' is not a metric of numbers; did you mean 'rmse'?"),
-        ({"label": {"column": "price", "above": 1}, "loss": "huber"}, "but the labels are classes"),
+        ({"label": {"column": "price", "above": 1}, "loss": "huber"}, "labels that are numbers"),
     ],
 )
 def test_option_of_another_task_is_refused(changes, message):

@@ -21,6 +21,7 @@ from trainer.tasks.classification import Classification
 from trainer.training import loop
 from trainer.training.config import TrainingConfig
 from trainer.training.optimization import LearningRate, create_optimizer
+from trainer.training.optimizers import OPTIMIZERS
 from trainer.training.progress import Progress
 
 
@@ -218,6 +219,14 @@ def test_gradients_are_clipped_by_their_common_norm():
     optimizer.apply([tf.constant([2.0, 1.0]), tf.constant([2.0])], variables)
     np.testing.assert_allclose(variables[0], [-2 / 3, -1 / 3], rtol=1e-6)
     np.testing.assert_allclose(variables[1], [-2 / 3], rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_optimizer_is_created_with_the_options_of_its_entry(name):
+    options = dict.fromkeys(OPTIMIZERS[name].options, 0.25)
+    config = TrainingConfig(optimizer=name, **options)
+    created = create_optimizer(config, LearningRate(config, 10))
+    assert {option: getattr(created, option) for option in options} == options
 
 
 def test_plateau_reduces_the_learning_rate_again():

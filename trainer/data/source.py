@@ -87,8 +87,8 @@ class SourceKind:
     source is read from files: the URI is made absolute, checked before a run on this machine, and
     fingerprinted."""
     help: ClassVar[str] = ""
-    keeps_shards: ClassVar[bool] = True
-    """True if a shard depends on its own examples alone, so that a records_store can keep it."""
+    own_options: ClassVar[tuple[str, ...]] = ()
+    """Options that it reads and most sources do not: data_dir, query_gigabytes."""
     billed: ClassVar[str] = ""
     """Says what is billed beside the machine that reads the source; empty if nothing is."""
     endings: ClassVar[tuple[str, ...]] = ()

@@ -4,9 +4,11 @@ import dataclasses
 import math
 from collections.abc import Collection, Sequence
 
+from trainer.conditions import when
 from trainer.errors import InputError
 from trainer.fields import option, suggest
 from trainer.metrics import COMPARISONS, PERMUTATIONS
+from trainer.tasks.label_kinds import labels_of
 
 RULES = ("better", "not_worse", "none")
 CHAMPION = "champion"
@@ -24,18 +26,24 @@ class GateOptions:
     """Conditions that a model must meet on the test split to be accepted."""
 
     min_accuracy: float = option(
-        0.0, help="Minimum accuracy on the test split.", minimum=0, maximum=1
+        0.0,
+        help="Minimum accuracy on the test split.",
+        minimum=0,
+        maximum=1,
+        applies=labels_of("classes"),
     )
     min_recall: float = option(
         0.0,
         help="Minimum recall of each class on the test split.",
         minimum=0,
         maximum=1,
+        applies=labels_of("classes"),
     )
     class_floors: dict = option(
         {},
         help="Minimum recall of individual classes on the test split, instead of min_recall, as a "
         'JSON object such as {"cat": 0.9}.',
+        applies=labels_of("classes"),
     )
     floors: dict = option(
         {},
@@ -75,10 +83,10 @@ class GateOptions:
     )
     margin: float = option(
         0.01,
-        help="Maximum difference by which a model may be worse than the champion with "
-        "champion_rule=not_worse: a fraction of the test examples (accuracy), nats (log_loss) or "
-        "a share of the labels' variance (r2).",
+        help="Maximum difference by which a model may be worse than the champion: a fraction of "
+        "the test examples (accuracy), nats (log_loss) or a share of the labels' variance (r2).",
         above=0,
+        applies=when("champion_rule", "not_worse"),
     )
     register_challengers: bool = option(
         False,

@@ -10,6 +10,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from trainer import fields, plugins
+from trainer.conditions import Condition
 from trainer.errors import InputError
 from trainer.models import user_models
 from trainer.models.model import Model
@@ -42,6 +43,22 @@ def find_user_module(name: str) -> str:
     if name not in MODELS and ":" not in name:
         name = plugins.list_entry_points(ENTRY_POINTS).get(name, "")
     return name.partition(":")[0] if ":" in name else ""
+
+
+def _when_model(trait: str, words: str = "", *, is_set: bool = True) -> Condition:
+    """Return the condition that the model's attribute `trait` is set; default words: its models."""
+    names = [name for name, cls in MODELS.items() if getattr(cls, trait) == is_set]
+    return Condition(
+        ("model",),
+        lambda name: getattr(find_model_class(name), trait) == is_set,
+        words or f"model={' or '.join(names)}",
+    )
+
+
+BACKBONE = _when_model("has_backbone")
+WIDE_PART = _when_model("has_wide_part")
+NO_PROGRAM = _when_model("is_program", "a model that is not a program", is_set=False)
+AUGMENTABLE = _when_model("augmentable", "a model of images that is not a program")
 
 
 def open_model(name: str, options: dict[str, Any]) -> Model:

@@ -1,15 +1,21 @@
 """Prepare the data of the sections on a model's background: dataset, recipe and timings."""
 
+import dataclasses
 from collections.abc import Collection
 from typing import Any
 
 from trainer.data.schema import Dataset
-from trainer.data.source_options import IMAGE_OPTIONS
+from trainer.data.source_options import OF_IMAGES, SourceOptions
 from trainer.formats import duration, percent
 from trainer.report.learning import Rows, known_values
 from trainer.tasks.base import Evaluation
 
 Pairs = list[tuple[str, Any]]
+_IMAGE_OPTIONS = [
+    field.name
+    for field in dataclasses.fields(SourceOptions)
+    if OF_IMAGES in field.metadata.get("applies", ())
+]
 
 
 def recipe(
@@ -50,7 +56,7 @@ def origin(dataset: Dataset) -> dict[str, Pairs]:
     folds = ("options", "versions", "fingerprint")
     entries = {"source": creation.get("source")} | counts
     entries |= {key: value for key, value in creation.items() if key not in {*folds, *entries}}
-    hidden = {*entries, *(() if dataset.image_shapes else IMAGE_OPTIONS)}
+    hidden = {*entries, *(() if dataset.image_shapes else _IMAGE_OPTIONS)}
     settings = [pair for pair in (creation.get("options") or {}).items() if pair[0] not in hidden]
     versions = (creation.get("versions") or {}).items()
     settings += [(f"version of {package}", value) for package, value in versions]

@@ -4,9 +4,10 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+from trainer.conditions import Condition
 from trainer.data.schema import Dataset
 from trainer.errors import InputError
-from trainer.fields import default_of, suggest
+from trainer.fields import suggest
 
 
 @dataclasses.dataclass(frozen=True)
@@ -17,7 +18,6 @@ class LabelKind:
     labels: str  # what its labels are, for messages
     metrics: tuple[str, ...]  # of an evaluation, for floors and ceilings
     values: Mapping[str, tuple[str, ...]]  # values of options that depend on the task
-    options: tuple[str, ...]  # options that have no effect in other tasks
 
 
 CLASSIFICATION = LabelKind(
@@ -28,14 +28,12 @@ CLASSIFICATION = LabelKind(
         "expected_calibration_error", "brier_score", "top_3_accuracy", "top_5_accuracy",
     ),
     values={"monitor": ("loss", "accuracy"), "champion_metric": ("auto", "accuracy", "log_loss")},
-    options=("class_weights", "label_smoothing", "min_accuracy", "min_recall", "class_floors"),
 )  # fmt: skip
 REGRESSION = LabelKind(
     task="regression:Regression",
     labels="numbers",
     metrics=("mae", "rmse", "r2", "coverage", "interval_width"),
     values={"monitor": ("loss", "mae"), "champion_metric": ("auto", "r2")},
-    options=("loss",),
 )
 MULTILABEL = LabelKind(
     task="multilabel:Multilabel",
@@ -45,7 +43,6 @@ MULTILABEL = LabelKind(
         "mean_average_precision", "roc_auc", "exact_match", "log_loss",
     ),
     values={"monitor": ("loss", "example_f1"), "champion_metric": ("auto", "example_f1")},
-    options=(),
 )  # fmt: skip
 KINDS = {"classes": CLASSIFICATION, "numeric": REGRESSION, "multilabel": MULTILABEL}
 """The kinds by the type of a label."""
@@ -63,18 +60,30 @@ def kind_of_records(dataset: Dataset) -> LabelKind:
     return REGRESSION if any(label.dtype == "float32" for label in labels) else CLASSIFICATION
 
 
+def labels_of(kind: str) -> Condition:
+    """Return the condition that the labels are of `kind`, a key of KINDS."""
+    wanted = KINDS[kind]
+    words = f"labels that are {wanted.labels}"
+    return Condition(("label",), lambda label: kind_of(label) is wanted, words)
+
+
+def label_of_records(dataset: Dataset) -> dict[str, str]:
+    """Return an option `label` of the same kind as the labels in records."""
+    kind = kind_of_records(dataset)
+    return {"type": next(name for name, known in KINDS.items() if known is kind)}
+
+
 def check_label_options(kind: LabelKind, *groups: Any, task: str = "") -> None:
-    """Raise InputError for an option of the dataclasses `groups` that does not fit the labels.
+    """Raise InputError for a value in the dataclasses `groups` that does not fit the labels.
 
     Of a user's own `task`, the metrics are not known before it is imported.
     """
-    others = {name for other in KINDS.values() if other is not kind for name in other.options}
     for group in groups:
         for field in dataclasses.fields(group):
             name, value = field.name, getattr(group, field.name)
             allowed = kind.values.get(name, (value,))
-            if value not in allowed or (name in others and value != default_of(field)):
-                remedy = f"set {' or '.join(allowed)}" if value not in allowed else "leave it out"
+            if value not in allowed:
+                remedy = f"set {' or '.join(allowed)}"
                 raise InputError(f"{name}={value!r}, but the labels are {kind.labels}; {remedy}")
             for metric in value if name in ("floors", "ceilings") else ():
                 if metric not in kind.metrics and not task:

@@ -3,8 +3,9 @@
 import dataclasses
 import json
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
+from trainer.conditions import Condition, above_zero, when
 from trainer.data import storage
 from trainer.data.source_options import (
     augmentation_option,
@@ -13,11 +14,38 @@ from trainer.data.source_options import (
 )
 from trainer.errors import InputError
 from trainer.fields import build, option
-from trainer.models import MODELS, find_model_class, open_model
+from trainer.models import (
+    AUGMENTABLE,
+    BACKBONE,
+    MODELS,
+    NO_PROGRAM,
+    WIDE_PART,
+    find_model_class,
+    open_model,
+)
+from trainer.tasks.label_kinds import labels_of
+from trainer.training.optimizers import OPTIMIZERS, taking
 
 _MODEL_OPTIONS = "; ".join(
     f"{name}: {', '.join(field.name for field in dataclasses.fields(model))}"
     for name, model in MODELS.items()
+)
+
+_FINE_TUNING = (BACKBONE, above_zero("fine_tune_epochs"))
+_STEPS_TOGETHER = when("ps_count", 0)
+_PATIENCES = (
+    "plateau_patience", "early_stopping_patience",
+    "fine_tune_plateau_patience", "fine_tune_early_stopping_patience",
+)  # fmt: skip
+_PLATEAUS = Condition(
+    ("plateau_patience", "fine_tune_plateau_patience"),
+    lambda *patiences: any(patiences),
+    "plateau_patience above 0",
+)
+_JUDGED = Condition(
+    ("keep_epoch", *_PATIENCES),
+    lambda keep_epoch, *patiences: keep_epoch == "best" or any(patiences),
+    "keep_epoch=best or a patience above 0",
 )
 
 
@@ -25,10 +53,14 @@ _MODEL_OPTIONS = "; ".join(
 class TrainingConfig:
     """Options of training; each is a parameter of the pipeline and a flag of trainer.task."""
 
+    all_apply: ClassVar = NO_PROGRAM
+    """Condition of all options except `always_apply`."""
+    always_apply: ClassVar = ("model", "model_options", "augmentation", "augmentation_operations")
+
     model: str = option(
         "small_cnn",
         help=f"Model to train. One of {', '.join(MODELS)}, or MODULE:FUNCTION, which builds your "
-        "own model or trains it.",
+        "own model or is a program that trains it, without the other options of training.",
     )
     model_options: dict = option(
         {}, help=f"Options of the model, as a JSON object. {_MODEL_OPTIONS}."
@@ -62,16 +94,15 @@ class TrainingConfig:
         "strategy=parameter_server, per worker.",
         minimum=1,
     )
-    optimizer: str = option(
-        "adam", help="Optimizer of the model's weights.", choices=("sgd", "adam", "adamw")
-    )
+    optimizer: str = option("adam", help="Optimizer of the model's weights.", choices=OPTIMIZERS)
     learning_rate: float = option(1e-3, help="Peak learning rate of the optimizer.", above=0)
-    momentum: float = option(0.9, help="Momentum, with optimizer=sgd.", minimum=0, below=1)
+    momentum: float = option(0.9, help="Momentum.", minimum=0, below=1, applies=taking("momentum"))
     weight_decay: float = option(
         0.0,
-        help="Decoupled weight decay, with optimizer=adamw: in each step, a weight shrinks by its "
-        "value x weight_decay x learning rate.",
+        help="Decoupled weight decay: in each step, a weight shrinks by its value x weight_decay x "
+        "learning rate.",
         minimum=0,
+        applies=taking("weight_decay"),
     )
     schedule: str = option(
         "constant",
@@ -79,28 +110,33 @@ class TrainingConfig:
         choices=("constant", "cosine", "one_cycle", "exponential"),
     )
     warmup_steps: int = option(
-        0, help="Steps over which the learning rate rises linearly from 0 to its peak.", minimum=0
+        0,
+        help="Steps over which the learning rate rises linearly from 0 to its peak; one_cycle "
+        "warms up by itself.",
+        minimum=0,
+        applies=when("schedule", "constant", "cosine", "exponential"),
     )
     decay_rate: float = option(
         0.96,
-        help="Factor by which the learning rate shrinks every decay_steps, with "
-        "schedule=exponential.",
+        help="Factor by which the learning rate shrinks every decay_steps.",
         above=0,
         maximum=1,
+        applies=when("schedule", "exponential"),
     )
     decay_steps: int = option(
         1000,
-        help="Steps over which the learning rate shrinks by decay_rate, with schedule=exponential.",
+        help="Steps over which the learning rate shrinks by decay_rate.",
         minimum=1,
+        applies=when("schedule", "exponential"),
     )
     wide_learning_rate: float = option(
-        0.1, help="Learning rate of FTRL for the wide part, with model=wide_and_deep.", above=0
+        0.1, help="Learning rate of FTRL for the wide part.", above=0, applies=WIDE_PART
     )
     wide_l1: float = option(
-        0.0, help="L1 regularization of the wide part, with model=wide_and_deep.", minimum=0
+        0.0, help="L1 regularization of the wide part.", minimum=0, applies=WIDE_PART
     )
     wide_l2: float = option(
-        0.0, help="L2 regularization of the wide part, with model=wide_and_deep.", minimum=0
+        0.0, help="L2 regularization of the wide part.", minimum=0, applies=WIDE_PART
     )
     plateau_patience: int = option(
         0,
@@ -113,6 +149,7 @@ class TrainingConfig:
         help="Factor of the learning rate after plateau_patience epochs without improvement.",
         above=0,
         below=1,
+        applies=_PLATEAUS,
     )
     early_stopping_patience: int = option(
         0,
@@ -130,32 +167,37 @@ class TrainingConfig:
         help="Validation metric that keep_epoch, early_stopping_patience and plateau_patience "
         "watch.",
         choices=("loss", "accuracy", "mae", "example_f1"),
+        applies=_JUDGED,
     )
     fine_tune_epochs: int = option(
         0,
-        help="Epochs of fine-tuning, with model=transfer: a second phase, which starts from the "
-        "best weights of the first and also trains the backbone's last layers; 0: no second phase.",
+        help="Epochs of fine-tuning: a second phase, which starts from the best weights of the "
+        "first and also trains the backbone's last layers; 0: no second phase.",
         minimum=0,
+        applies=BACKBONE,
     )
     fine_tune_layers: int = option(
         30,
         help="Number of layers at the end of the backbone that fine-tuning trains; BatchNorm stays "
         "frozen.",
         minimum=1,
+        applies=_FINE_TUNING,
     )
     fine_tune_learning_rate: float = option(
-        1e-5, help="Peak learning rate of fine-tuning.", above=0
+        1e-5, help="Peak learning rate of fine-tuning.", above=0, applies=_FINE_TUNING
     )
     fine_tune_plateau_patience: int = option(
         0,
         help="Epochs of fine-tuning without improvement before the learning rate is reduced; 0: "
         "never.",
         minimum=0,
+        applies=_FINE_TUNING,
     )
     fine_tune_early_stopping_patience: int = option(
         0,
         help="Epochs of fine-tuning without improvement before training stops; 0: never.",
         minimum=0,
+        applies=_FINE_TUNING,
     )
     gradient_clip_norm: float = option(
         0.0, help="Maximum global norm of a step's gradient; 0: no clipping.", minimum=0
@@ -168,9 +210,10 @@ class TrainingConfig:
     xla: bool = option(False, help="Compile the training step with XLA.")
     loss: str = option(
         "squared",
-        help="What training minimizes if labels are numbers: the squared, absolute or Huber error, "
-        "in standard deviations of the labels.",
+        help="What training minimizes: the squared, absolute or Huber error, in standard "
+        "deviations of the labels.",
         choices=("squared", "absolute", "huber"),
+        applies=labels_of("numeric"),
     )
     class_weights: str = option(
         "none",
@@ -178,14 +221,16 @@ class TrainingConfig:
         "the training split). Balanced weights raise the predicted probabilities of rare classes "
         "above their frequency.",
         choices=("none", "balanced"),
+        applies=labels_of("classes"),
     )
     label_smoothing: float = option(
         0.0,
         help="Label smoothing: fraction of a label's probability that is spread over all classes.",
         minimum=0,
         below=1,
+        applies=labels_of("classes"),
     )
-    augmentation: str = augmentation_option()
+    augmentation: str = augmentation_option(AUGMENTABLE)
     augmentation_operations: list[str] = operations_option()
     checkpoint_steps: int = option(
         0, help="Steps between checkpoints; 0: only at the end of each epoch.", minimum=0
@@ -193,14 +238,15 @@ class TrainingConfig:
     steps_per_execution: int = option(
         1,
         help="Steps that TensorFlow runs without returning to Python, which is faster if they are "
-        "short. Above 1, waiting for input is not measured. Not with parameter servers.",
+        "short. Above 1, waiting for input is not measured.",
         minimum=1,
+        applies=_STEPS_TOGETHER,
     )
     profile_steps: list[int] = option(
         [],
-        help="First and last step of the run, from 1, to profile; [] profiles none. Not with "
-        "parameter servers.",
+        help="First and last step of the run, from 1, to profile; [] profiles none.",
         minimum=1,
+        applies=_STEPS_TOGETHER,
     )
     shuffle_megabytes: float = option(
         256.0, help="Size of each replica's shuffle buffer, in MB (10^6 bytes).", above=0
@@ -213,31 +259,11 @@ class TrainingConfig:
         model = open_model(self.model, self.model_options)
         if self.fine_tune_epochs:
             model.check_fine_tuned(self.fine_tune_layers)
-        # Refuse values that would have no effect.
-        if model.is_program and self.warm_start:
-            raise InputError(
-                f"warm_start is for models that the project trains; leave it out, and let the "
-                f"program {self.model!r} load initial weights"
-            )
-        if not model.augmentable and self.augmentation != "none":
-            raise InputError(
-                f"augmentation={self.augmentation!r} is for images, but model={self.model!r} takes "
-                "rows of a table; set augmentation=none"
-            )
         check_operations(self.augmentation, self.augmentation_operations)
         profiled = self.profile_steps
         if profiled and not (len(profiled) == 2 and profiled[0] <= profiled[1]):
             raise InputError(
                 f"profile_steps={profiled} are not the first and the last step, such as [20, 30]"
-            )
-        if self.weight_decay and self.optimizer != "adamw":
-            raise InputError(
-                f"weight_decay={self.weight_decay} applies only to adamw, but optimizer="
-                f"{self.optimizer!r}; set optimizer=adamw, or weight_decay=0"
-            )
-        if self.warmup_steps and self.schedule == "one_cycle":
-            raise InputError(
-                f"warmup_steps={self.warmup_steps}: schedule='one_cycle' warms up by itself; set 0"
             )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trainer.data import storage
+from trainer.effects import check_effects
 from trainer.errors import InputError
 from trainer.fields import build
 from trainer.training.config import TrainingConfig, override
@@ -57,12 +58,14 @@ def parse(arguments: Sequence[str], environment: dict[str, str]) -> Job:
     parser.add_argument("--config", default="", help="Config of the job (URI of a JSON file).")
     parsed, config_flags = parser.parse_known_args(arguments)
     paths = vars(parsed)
-    config = paths.pop("config")
+    uri = paths.pop("config")
     if not paths["base_output_directory"]:
         raise InputError("no output folder: set --base_output_directory or AIP_MODEL_DIR")
-    planned = _read_config(config) if config else TrainingConfig()
+    planned = _read_config(uri) if uri else TrainingConfig()
     values = _parse_values(config_flags)
-    return Job(config=override(planned, values) if values else planned, values=values, **paths)
+    config = override(planned, values) if values else planned
+    check_effects(config, names=values)
+    return Job(config=config, values=values, **paths)
 
 
 def _parse_values(flags: Sequence[str]) -> dict[str, str]:

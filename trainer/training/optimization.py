@@ -9,12 +9,7 @@ import tensorflow as tf
 from trainer.models import find_model_class
 from trainer.models.model import WIDE_LAYER
 from trainer.training.config import TrainingConfig
-
-_CLASSES = {
-    "sgd": keras.optimizers.SGD,
-    "adam": keras.optimizers.Adam,
-    "adamw": keras.optimizers.AdamW,
-}
+from trainer.training.optimizers import OPTIMIZERS
 
 ONE_CYCLE_WARMUP = 0.3
 """Share of a one-cycle run during which the learning rate rises (Smith & Topin, 2018)."""
@@ -66,11 +61,7 @@ def create_optimizer(config: TrainingConfig, schedule: LearningRate) -> keras.op
     wide = find_model_class(config.model).has_wide_part
     if config.gradient_clip_norm and not wide:
         options["global_clipnorm"] = config.gradient_clip_norm
-    if config.optimizer == "sgd":
-        options["momentum"] = config.momentum
-    if config.optimizer == "adamw":
-        options["weight_decay"] = config.weight_decay
-    optimizer = _CLASSES[config.optimizer](**options)
+    optimizer = OPTIMIZERS[config.optimizer].create(config, **options)
     if wide:
         # FTRL (McMahan et al. 2013, "Ad Click Prediction"); plateaus also reduce its rate.
         ftrl = keras.optimizers.Ftrl(

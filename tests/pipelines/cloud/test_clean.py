@@ -284,7 +284,7 @@ def test_inputs_of_runs_and_schedules_are_kept(vertex, clean, run, succeed, decl
     values = run("young", 1).runtime_config.parameter_values
     values["source"] = f"csv:gs://{root}/table/records/rows.csv"
     values["model_options"] = {"weights": f"/gcs/{root}/weights/model.keras"}
-    declared('source = "digits"', f'source = "digits"\ndata_dir = "gs://{root}/default/data"')
+    declared('source = "digits"', f'source = "tfds:digits"\ndata_dir = "gs://{root}/default/data"')
     declared("epochs = 20", f'warm_start = "gs://{root}/start/model"')
     succeed("schedule apply digits")
     kept = re.findall(r"^kept: run (\S+: .*) uses its outputs", clean(), re.MULTILINE)

@@ -141,7 +141,7 @@ WRONG = [
     ("--name 'Not A Name'", "names may have up to 63 characters: a-z, 0-9, -"),
     (
         f"--set max_cost=1 --set chief_machine_type=n4-standard-8 {BALANCED}",
-        "no price for hyperdisk-balanced; give --rate",
+        "no price for hyperdisk-balanced (all else: 0.87 an hour); give --rate",
     ),
     ("--network projects/p/global/networks/n", "line: network='projects/p/global/networks/n' is"),
     (

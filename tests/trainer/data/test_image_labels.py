@@ -167,7 +167,10 @@ def test_store_writes_shards_again_whose_labels_changed(photos, tmp_path):
         ({"split_by": {"group": "patient"}}, "names a column of labels.csv, but label names none"),
         ({"label": {"column": "price"}}, "contains numbers, not classes: 100 different ones"),
         ({"label": {"column": "same"}}, "has only one value, 'x'"),
-        ({"columns": [{"name": "a", "type": "numeric"}]}, "is not a table; leave them out"),
+        (
+            {"columns": [{"name": "a", "type": "numeric"}]},
+            "has an effect only with a source of rows",
+        ),
         ({}, "no folders of classes; to learn a column of its labels.csv, set label"),
     ],
 )
@@ -184,7 +187,7 @@ def test_label_without_a_table_is_refused_before_a_run(tmp_path):
     message = refused(write, photos, tmp_path / "out", label=NUMBER)
     assert f"but {photos}/labels.csv does not exist" in message
     message = refused(check_parameters, {"source": "digits", "label": NUMBER}, origin="it")
-    assert "columns, crosses, label, split_by and weight_column describe a table" in message
+    assert "dialect, label and split_by describe a table" in message
     accepted = {"source": f"images:{photos}", "label": NUMBER, "image_size": SIZE}
     check_parameters({**accepted, "loss": "huber", "floors": {"r2": 0.5}}, origin="it")
 

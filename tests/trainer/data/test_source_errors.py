@@ -127,7 +127,8 @@ def test_source_of_another_kind_than_a_file_is_refused(tmp_path, monkeypatch, ma
     make(Path("in", file))
     options = {"columns": [{"name": "x", "type": "numeric"}]} if "images" not in source else {}
     label = {"column": "y", "classes": ["a", "b"]}
-    message = refused(write, source.format("in"), "out", label=label, **options)
+    record_options = RecordOptions(source=source.format("in"), label=label, **options)
+    message = refused(writer.create_tfrecords, record_options, "out")
     assert re.search(rf"in/{file} (is |can't be read \()not a regular file", message)
 
 

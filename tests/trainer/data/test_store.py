@@ -163,9 +163,6 @@ def test_invalid_store_is_refused(first, run, tmp_path):
     (entry,) = (tmp_path / "store").iterdir()
     entry.write_text("{}")
     assert f"{entry} is damaged; remove it" in refused(run, "second")
-    table = {"columns": [{"name": "a", "type": "numeric"}], "label": {"column": "b"}}
-    message = refused(RecordOptions, source="csv:t.csv", records_store="s", **table)
-    assert "records_store='s' keeps shards of images, but source=" in message
 
 
 def test_killed_run_repeated_writes_the_same_bytes(first, run, photos, tmp_path):

@@ -40,12 +40,11 @@ class ImageSource(SourceKind):
 
     @classmethod
     def check_options(cls, options: SourceOptions) -> list[str]:
-        given = (options.columns, options.crosses, options.label, options.split_by)
-        if any(given) or options.weight_column or options.dialect:
+        if options.label or options.split_by or options.dialect:
             raise InputError(
-                "dialect, columns, crosses, label, split_by and weight_column describe a table or "
-                f"a labels.csv, but source={options.source!r} has neither; use another, such as "
-                "csv:URI, or leave them out"
+                "dialect, label and split_by describe a table or a labels.csv, but "
+                f"source={options.source!r} has neither; use another, such as csv:URI, or leave "
+                "them out"
             )
         return []
 

@@ -51,6 +51,7 @@ class BigQueryReader(TableKind):
     place = "PROJECT.DATASET.TABLE or bigquery:SELECT ..."
     help = "a table of BigQuery or the result of a single query without ';'"
     location = ""
+    own_options = ("query_gigabytes",)
     billed = (
         "BigQuery (what a query scans, or a whole table, in each run: it can't be known whether a "
         "table has changed)"

@@ -81,11 +81,6 @@ class ImageFolder(ImageSource):
 
     @classmethod
     def check_options(cls, options: SourceOptions) -> list[str]:
-        if options.columns or options.crosses or options.weight_column:
-            raise InputError(
-                "columns, crosses and weight_column describe a table, but "
-                f"source={options.source!r} is not a table; leave them out"
-            )
         if options.label:
             return parse_image_labels(options).label.classes
         if options.dialect:

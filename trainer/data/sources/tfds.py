@@ -27,6 +27,7 @@ class PreparedDataset(ImageSource):
     """The images and class labels of a prepared dataset."""
 
     place = "NAME"
+    own_options = ("data_dir",)
     help = "an image dataset that TensorFlow Datasets has prepared, such as tfds:mnist"
 
     def __init__(self, place: str, options: SourceOptions) -> None:

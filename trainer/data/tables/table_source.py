@@ -28,7 +28,6 @@ class TableKind(SourceKind):
     """Base class of sources of rows; an instance reads a table block by block."""
 
     contents = ROWS
-    keeps_shards = False
     name: str
     location: str
     names: list[str]  # names of its files; keys begin with them

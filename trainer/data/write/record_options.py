@@ -3,13 +3,16 @@
 import dataclasses
 import re
 
+from trainer.conditions import when
 from trainer.data import sources
-from trainer.data.source_options import SourceOptions
+from trainer.data.schema import IMAGES
+from trainer.data.source_options import OF_IMAGES, SourceOptions
 from trainer.errors import InputError
 from trainer.fields import option
 from trainer.plugins import find_module_file
 
 ENGINES = ("local", "dataflow")
+_DATAFLOW = when("records_engine", "dataflow")
 _DATAFLOW_MACHINE = re.compile(r"[a-z][a-z0-9]*-[a-z]+-[0-9]+")
 _SUBNETWORK = re.compile(
     r"(https://www\.googleapis\.com/compute/v1/projects/[^/]+/)?"
@@ -38,6 +41,7 @@ class RecordOptions(SourceOptions):
         help="Folder (URI) that keeps shards of records between runs: a shard of the last run "
         "with equal options is copied if none of its examples changed; empty: all shards are "
         "written.",
+        applies=(OF_IMAGES, when("records_engine", "local")),
     )
     max_rejected_fraction: float = option(
         0.01,
@@ -47,19 +51,19 @@ class RecordOptions(SourceOptions):
         maximum=1,
     )
 
+    @property
+    def source_kind(self) -> type[sources.SourceKind]:
+        """Return the kind of the source."""
+        return sources.parse_source(self.source)[0]
+
     def __post_init__(self) -> None:
         super().__post_init__()
-        kind, _ = sources.parse_source(self.source)
-        classes = kind.check_options(self)
+        classes = self.source_kind.check_options(self)
         if self.task:
             find_module_file("task", self.task)
-        if self.records_store and not kind.keeps_shards:
-            raise InputError(
-                f"records_store={self.records_store!r} keeps shards of images, but source="
-                f"{self.source!r} is a table, which is parsed as a whole; leave out records_store"
-            )
+        has_names = self.label and self.source_kind.contents == IMAGES
         is_number = self.label.get("type") == "numeric"
-        if self.records_store and self.label and not classes and not is_number:
+        if self.records_store and has_names and not classes and not is_number:
             raise InputError(
                 "records_store: a new class in labels.csv would change the labels in all shards; "
                 "list all classes in label"
@@ -79,19 +83,21 @@ class EngineOptions:
     )
     dataflow_max_workers: int = option(
         10,
-        help="Maximum number of machines that Dataflow starts, with records_engine=dataflow.",
+        help="Maximum number of machines that Dataflow starts.",
         minimum=1,
         maximum=4000,
+        applies=_DATAFLOW,
     )
     dataflow_machine_type: str = option(
         "e2-standard-4",
-        help="Machine type of Dataflow's workers, with records_engine=dataflow; each core writes a "
-        "shard.",
+        help="Machine type of Dataflow's workers; each core writes a shard.",
+        applies=_DATAFLOW,
     )
     dataflow_subnetwork: str = option(
         "",
         help="Subnetwork with Private Google Access for Dataflow's workers, which then have no "
         "public addresses, such as regions/REGION/subnetworks/NAME; empty: the network default.",
+        applies=_DATAFLOW,
     )
 
     def __post_init__(self) -> None:
@@ -105,12 +111,3 @@ class EngineOptions:
                 f"dataflow_subnetwork={self.dataflow_subnetwork!r} is not a subnetwork, such as "
                 "regions/us-central1/subnetworks/default"
             )
-
-
-def check_engine(records: RecordOptions, engine: EngineOptions) -> None:
-    """Raise InputError for a records store with Dataflow, which always writes all shards."""
-    if records.records_store and engine.records_engine == "dataflow":
-        raise InputError(
-            f"records_store={records.records_store!r} works only with records_engine='local', as "
-            "Dataflow always writes all shards; leave out one of the two"
-        )

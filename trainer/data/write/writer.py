@@ -25,6 +25,7 @@ from trainer.data.write.open_table import OpenTable, find_columns
 from trainer.data.write.record_options import RecordOptions
 from trainer.data.write.shards import ShardResult, ShardWriter
 from trainer.data.write.store import RecordsStore, copy_shards
+from trainer.effects import check_effects
 from trainer.process_pool import Processes, available_cores
 from trainer.progress_lines import ProgressLines
 
@@ -62,6 +63,7 @@ def create_tfrecords(
             be written. No file remains that a reader or a later run would take for valid.
         RuntimeError: a writing process was killed; run again.
     """
+    check_effects(options)
     source = open_source(options)
     checks.check_apart(source.location, output_uri)
     if engine:
