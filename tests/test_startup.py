@@ -156,10 +156,10 @@ def test_missing_package_is_one_line(command):
 
 @pytest.mark.parametrize("program", ["import vertex_training as v; v.main()", "import compile"])
 def test_old_python_is_one_line(program):
-    result = python("-c", f"import sys; sys.version_info = (3, 9, 18); {program}", cwd=ROOT)
+    result = python("-c", f"import sys; sys.version_info = (3, 10, 18); {program}", cwd=ROOT)
     assert (result.returncode, result.stdout) == (2, "")
     assert result.stderr == (
-        f"error: {sys.executable} is Python 3.9.18, but the project needs 3.10 to 3.13; "
+        f"error: {sys.executable} is Python 3.10.18, but the project needs 3.11 to 3.13; "
         "run `make run PYTHON=python3.11`, or activate an environment of a newer Python\n"
     )
 
@@ -272,11 +272,11 @@ def make_run(tmp_path, monkeypatch):
     return run
 
 
-@pytest.mark.parametrize("version", ["3.9.18", "3.14.0"])
+@pytest.mark.parametrize("version", ["3.10.18", "3.14.0"])
 def test_unsupported_python_is_one_line_and_leaves_nothing(make_run, version):
     code, commands, error = make_run(version)
     assert (code, commands, error.count("\n")) == (2, [], 1)
-    assert f"is Python {version}, but the project needs Python 3.10 to 3.13: " in error
+    assert f"is Python {version}, but the project needs Python 3.11 to 3.13: " in error
     assert "make run PYTHON=python3.11" in error
     assert not Path(".venv").exists()
 

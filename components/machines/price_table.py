@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
@@ -10,7 +11,6 @@ from typing import Any
 from components.machines.price import UnknownPriceError, format_money, hourly_price, part_names
 from trainer.errors import InputError
 from trainer.fields import suggest
-from trainer.toml_reader import tomllib
 from vertex_facts.machine_types import accelerators, disk_types, find_types, types
 
 PATH = Path(__file__).with_name("prices.toml")

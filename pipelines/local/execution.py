@@ -85,7 +85,7 @@ def run(
     record = RunRecord(
         recipe=pipeline.recipe,
         parameters=pipeline.arguments(parameters),
-        started=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="milliseconds"),
+        started=datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds"),
         package=pipeline.digest,
         cache=cache,
         in_containers=in_containers,

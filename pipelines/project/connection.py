@@ -199,7 +199,7 @@ class Connection:
             with translated("asking for the time"), tolerated(NOT_FOUND):
                 answer = self.send_json("GET", f"{self._local_endpoint}/clock")
                 return datetime.datetime.fromisoformat(answer["now"])
-        return datetime.datetime.now(datetime.timezone.utc)
+        return datetime.datetime.now(datetime.UTC)
 
     def finish(self, operation: Any) -> None:
         """Wait for a long-running operation; raise its error, if any."""

@@ -3,6 +3,7 @@
 import datetime
 import re
 import socket
+import tomllib
 from decimal import Decimal
 
 import pytest
@@ -13,7 +14,6 @@ from components.machines.worker_pools import build_worker_pool_specs
 from pipelines import recipe
 from tests.child_processes import ROOT
 from tests.pipelines.conftest import RECIPES
-from trainer.toml_reader import tomllib
 from vertex_facts.machine_types import disk_types, types
 from vertex_facts.quotas import list_quotas
 

@@ -253,7 +253,7 @@ def write_certificate(path: Path) -> Path:
     """Write the self-signed certificate of Google's hosts, and its key, to one file."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, HOSTS[0])])
-    now = datetime.datetime.now(datetime.timezone.utc)
+    now = datetime.datetime.now(datetime.UTC)
     certificate = x509.CertificateBuilder(
         name, name, key.public_key(), x509.random_serial_number(), now - _VALID, now + _VALID
     ).add_extension(x509.SubjectAlternativeName(map(x509.DNSName, HOSTS)), critical=False)
