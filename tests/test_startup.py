@@ -15,6 +15,7 @@ from components.typed import RUNTIME
 from pipelines.parameters import GROUPS
 from tests.child_processes import ROOT
 from tests.components import plans
+from trainer import checked_json
 from trainer.fields import default_of
 
 INTERRUPTS_IMPORT = """
@@ -100,7 +101,7 @@ STEPS = {
 def test_step_imports_only_the_libraries_it_uses(tmp_path, step):
     inputs, outputs, unused = STEPS[step]
     folder = plans.describe(tmp_path / "in")
-    (folder / "metrics.json").write_text("{}")
+    (folder / "metrics.json").write_text(json.dumps(checked_json.with_checksum({})))
     (folder / "history.csv").write_text("epoch,loss\n1,0.5\n")
     declared = [field for group in GROUPS for field in dataclasses.fields(group)]
     values = {field.name: default_of(field) for field in declared} | plans.DEFAULTS

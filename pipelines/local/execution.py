@@ -153,7 +153,6 @@ def _execute(
     """
     (directory / "logs").mkdir(exist_ok=True)
     (directory / CANCEL_FILE_NAME).unlink(missing_ok=True)
-    run_summary.reserve(directory)
     with contextlib.ExitStack() as stack:
         interrupts = stack.enter_context(terminal.signals_interrupt())
         server = None

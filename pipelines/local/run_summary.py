@@ -23,7 +23,6 @@ from vertex_emulator import job_state
 from vertex_emulator.job_state import ReplicaState
 
 _TEMPORARY_NAME = f".{SUMMARY_FILE_NAME}"
-_RESERVED_BYTES = 65536
 _PACKAGES = (
     "tensorflow",
     "keras",
@@ -100,16 +99,9 @@ def _copy_page(uri: str, copy: pathlib.Path) -> str:
     return str(copy)
 
 
-def reserve(directory: pathlib.Path) -> None:
-    """Reserve disk space for summary.json, so that it can be written when the disk is full."""
-    with contextlib.suppress(OSError):
-        (directory / _TEMPORARY_NAME).write_bytes(bytes(_RESERVED_BYTES))
-
-
 def write(summary: Mapping[str, Any], directory: pathlib.Path) -> None:
     """Write summary.json atomically."""
     temporary = directory / _TEMPORARY_NAME
-    temporary.unlink(missing_ok=True)
     temporary.write_text(json.dumps(checked_json.with_checksum(summary), indent=1) + "\n")
     temporary.replace(directory / SUMMARY_FILE_NAME)
 

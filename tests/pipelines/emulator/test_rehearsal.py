@@ -14,7 +14,7 @@ from pipelines.runs import run_files
 from tests.child_processes import ROOT
 from tests.pipelines.emulator.conftest import emulated
 from tests.pipelines.local.conftest import wait_for
-from tests.registry_service import candidate, registry_at
+from tests.registry_service import candidate, exported, registry_at
 
 PAGE = (ROOT / "docs" / "vertex.md").read_text()
 
@@ -141,7 +141,7 @@ def test_scheduled_batch_uses_the_current_champion(rehearsal, untrained_model):
     for number in (1, 2):
         compared_with = f"scans@{number - 1}" if number > 1 else ""
         # Another URI is another version.
-        model = candidate(untrained_model + "/" * number, labels={"run": str(number)})
+        model = exported(untrained_model + "/" * number, run=str(number))
         registry.register("scans", model, "champion", compared_with)
         rehearsal.forward(7)
         wait_for(lambda n=number: list(rehearsal.runs().values()) == ["SUCCEEDED"] * n, 600)
