@@ -9,7 +9,7 @@ from decimal import Decimal
 import pytest
 
 from components.machines import price_table
-from components.machines.price import JobCost, format_money
+from components.machines.price_table import JobCost, format_money
 from components.machines.worker_pools import build_worker_pool_specs
 from pipelines import recipe
 from tests.child_processes import ROOT
