@@ -175,7 +175,7 @@ def test_damaged_file_is_named_in_each_answer(client, tmp_path, change):
     text = file.read_text()
     assert change[0] in text
     file.write_text(text.replace(*change))
-    reason = r"digits.json can't be read \(.*repair it, or delete it"
+    reason = r"digits.json can't be read \(.*restore it, or delete it"
     for call in (
         lambda: list(client.list_models(parent=PARENT)),
         lambda: client.get_model(name=DIGITS),
