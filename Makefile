@@ -11,9 +11,9 @@ BEAM := $(VENV)/dataflow
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-supported = $(filter 3.10.% 3.11.% 3.12.% 3.13.%,$(shell $(1) --version 2>/dev/null))
+supported = $(filter 3.11.% 3.12.% 3.13.%,$(shell $(1) --version 2>/dev/null))
 unsupported = $(PYTHON) is $(or $(shell $(PYTHON) --version 2>/dev/null),missing), but the project needs Python \
-  3.10 to 3.13: install one and name it, such as: make $(MAKECMDGOALS) PYTHON=python3.11
+  3.11 to 3.13: install one and name it, such as: make $(MAKECMDGOALS) PYTHON=python3.11
 
 # The stamp is a copy of the lock, so packages are installed again only if the lock changed. An environment of
 # another Python, or one without pip, is replaced: its creation was interrupted. --no-deps: the lock is complete, and
@@ -80,10 +80,10 @@ benchmark: $(READY) ## Compare with the alternatives, side by side
 	@$(BIN)/python -m tests.benchmarks
 
 lock: $(READY) ## Resolve pyproject.toml into requirements.lock and containers/*.lock
-	@$(BIN)/uv pip compile --quiet --universal --python-version 3.10 --extra dev --generate-hashes \
+	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --extra dev --generate-hashes \
 	  --no-emit-index-url --no-annotate --no-header --output-file requirements.lock pyproject.toml
 	@cp requirements.lock $(VENV)/whole.lock
-	@$(BIN)/uv pip compile --quiet --universal --python-version 3.10 --extra dev --extra dataflow \
+	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --extra dev --extra dataflow \
 	  --generate-hashes --no-emit-index-url --no-annotate --no-header --output-file $(VENV)/whole.lock pyproject.toml
 	@awk 'NR == FNR { if (/^[^ ]/) same[$$0] = 1; next } /^[^ ]/ { differs = !same[$$0] } differs' \
 	  requirements.lock $(VENV)/whole.lock > containers/dataflow.lock

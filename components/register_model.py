@@ -71,8 +71,7 @@ def register_model(
         description=f"{run}: {reason}",
         labels={"recipe": to_label(registered_model.model_name), **labels, **provenance},
         metrics=json.loads(storage.read(evaluation.uri)),
-        # The version before named no schema.
-        schema=evaluation.metadata.get("schema", Candidate.schema),
+        schema=evaluation.metadata["schema"],
         pipeline_job=f"{registered_model.parent}/pipelineJobs/{run}",
         encryption_key=encryption_spec_key_name,
     )

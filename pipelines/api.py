@@ -26,12 +26,15 @@ from pipelines.recipe import Recipe, list_names, load
 from pipelines.runs import run_folders
 from pipelines.runs.run import Run, find_trial
 from trainer.errors import InputError
+from vertex_facts import UsageError
 
 if TYPE_CHECKING:
     import keras
 
     from pipelines.project.settings import Settings
     from pipelines.runs.backend import Backend
+    from trainer.data.source import BilledBytes
+    from trainer.data.source_options import SourceOptions
 
 __all__ = ["compile", "load", "load_model", "plan", "predict", "results", "resume", "run"]
 
@@ -57,18 +60,34 @@ def plan(
     from components.machines.worker_pools import build_worker_pool_specs
     from pipelines import plan as planning
     from pipelines.package import read_images
-    from pipelines.project import billed_source
 
     parameters = recipe.with_values(values or {}, origin=origin)
     resolved = _load_settings()
     compiled, _ = read_images(BUILD / f"{recipe.name}.yaml")
     minutes = minutes or recipe.run_options.expected_minutes
-    billed = billed_source.measure(parameters.records, resolved)
+    billed = _measure_source(parameters.records, resolved)
     planning.show(parameters, minutes, rates, recipe.run_options, recipe.search, billed)
     say(*planning.describe_network(parameters, recipe.search, resolved.network))
     missing = resolved.list_missing(recipe, parameters, compiled)
     say(*(f"missing   {text}" for text in missing))
     return build_worker_pool_specs(parameters.machines)
+
+
+def _measure_source(options: SourceOptions, settings: Settings) -> BilledBytes | str:
+    """Return what a run is billed for reading its source, "" for nothing, or why it is unknown."""
+    from components.vertex.cloud_errors import CloudError, translated
+    from pipelines.project.connection import Connection
+    from trainer.data.sources import parse_source
+
+    kind, place = parse_source(options.source)
+    if not kind.billed:
+        return ""
+    try:
+        with translated("asking for its size"):
+            call = Connection(settings).call_api
+            return kind.measure(place, options, settings.project, call)
+    except (CloudError, InputError, UsageError) as error:
+        return str(error)
 
 
 def compile(

@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 from components.machines import price_table, scheduling
-from components.machines.price import (
+from components.machines.price_table import (
     JobCost,
     UnknownPriceError,
     format_money,

@@ -234,7 +234,7 @@ def split_document(document: Mapping[str, Any]) -> tuple[dict[str, Any], RunOpti
 def parse_time(text: str) -> datetime.datetime | None:
     """Parse a time, in UTC unless it names a zone; return None if it is not a time."""
     try:
-        time = datetime.datetime.fromisoformat(text.replace("Z", "+00:00"))
+        time = datetime.datetime.fromisoformat(text)
     except ValueError:
         return None
-    return time if time.tzinfo else time.replace(tzinfo=datetime.timezone.utc)
+    return time if time.tzinfo else time.replace(tzinfo=datetime.UTC)

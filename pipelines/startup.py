@@ -14,10 +14,10 @@ _PROJECT_PACKAGES = ("components", "pipelines", "trainer")
 @contextlib.contextmanager
 def one_line_errors() -> "Iterator[None]":  # A text, which versions before 3.9 can read.
     """Exit without a traceback on Ctrl-C, and with one line for an old Python or no package."""
-    if sys.version_info < (3, 10):  # noqa: UP036 - this file is read by older versions, too.
+    if sys.version_info < (3, 11):  # noqa: UP036 - this file is read by older versions, too.
         version = ".".join(map(str, sys.version_info[:3]))
         print(
-            f"error: {sys.executable} is Python {version}, but the project needs 3.10 to 3.13; "
+            f"error: {sys.executable} is Python {version}, but the project needs 3.11 to 3.13; "
             "run `make run PYTHON=python3.11`, or activate an environment of a newer Python",
             file=sys.stderr,
         )

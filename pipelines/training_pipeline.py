@@ -199,7 +199,6 @@ def _add_evaluation_steps(
     available = {
         **parameters,
         **evaluated.outputs,
-        "accuracy": evaluated.outputs["score"],
         **artifacts,
         **_PROJECT_AND_LOCATION,
         "run": _RUN,

@@ -15,11 +15,9 @@ from trainer.plugins import find_module_file
 
 OFFERED = (
     "records", "model", "training", "report", "evaluation", "decision",
-    "score", "accuracy", "verdict", "role", "champion", "reason", "run", "project", "location",
+    "score", "verdict", "role", "champion", "reason", "run", "project", "location",
 )  # fmt: skip
-"""Outputs of the pipeline that a step can have as inputs, in addition to the parameters.
-
-`accuracy` is an older name of `score`, the main metric of the task."""
+"""Outputs of the pipeline that a step can have as inputs, in addition to the parameters."""
 
 
 def check(names: Sequence[str]) -> None:

@@ -4,8 +4,7 @@ import functools
 import importlib.metadata
 import pathlib
 import subprocess
-
-from trainer.toml_reader import tomllib
+import tomllib
 
 PROJECT_NAME = "vertex-tensorflow-training"
 _ROOT = pathlib.Path(__file__).parents[1]

@@ -15,6 +15,7 @@ from components.typed import RUNTIME
 from pipelines.parameters import GROUPS
 from tests.child_processes import ROOT
 from tests.components import plans
+from trainer import checked_json
 from trainer.fields import default_of
 
 INTERRUPTS_IMPORT = """
@@ -100,7 +101,7 @@ STEPS = {
 def test_step_imports_only_the_libraries_it_uses(tmp_path, step):
     inputs, outputs, unused = STEPS[step]
     folder = plans.describe(tmp_path / "in")
-    (folder / "metrics.json").write_text("{}")
+    (folder / "metrics.json").write_text(json.dumps(checked_json.with_checksum({})))
     (folder / "history.csv").write_text("epoch,loss\n1,0.5\n")
     declared = [field for group in GROUPS for field in dataclasses.fields(group)]
     values = {field.name: default_of(field) for field in declared} | plans.DEFAULTS
@@ -156,10 +157,10 @@ def test_missing_package_is_one_line(command):
 
 @pytest.mark.parametrize("program", ["import vertex_training as v; v.main()", "import compile"])
 def test_old_python_is_one_line(program):
-    result = python("-c", f"import sys; sys.version_info = (3, 9, 18); {program}", cwd=ROOT)
+    result = python("-c", f"import sys; sys.version_info = (3, 10, 18); {program}", cwd=ROOT)
     assert (result.returncode, result.stdout) == (2, "")
     assert result.stderr == (
-        f"error: {sys.executable} is Python 3.9.18, but the project needs 3.10 to 3.13; "
+        f"error: {sys.executable} is Python 3.10.18, but the project needs 3.11 to 3.13; "
         "run `make run PYTHON=python3.11`, or activate an environment of a newer Python\n"
     )
 
@@ -272,11 +273,11 @@ def make_run(tmp_path, monkeypatch):
     return run
 
 
-@pytest.mark.parametrize("version", ["3.9.18", "3.14.0"])
+@pytest.mark.parametrize("version", ["3.10.18", "3.14.0"])
 def test_unsupported_python_is_one_line_and_leaves_nothing(make_run, version):
     code, commands, error = make_run(version)
     assert (code, commands, error.count("\n")) == (2, [], 1)
-    assert f"is Python {version}, but the project needs Python 3.10 to 3.13: " in error
+    assert f"is Python {version}, but the project needs Python 3.11 to 3.13: " in error
     assert "make run PYTHON=python3.11" in error
     assert not Path(".venv").exists()
 

@@ -11,7 +11,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-_FIELD = "sha256"
+_FIELD, _FORMAT = "sha256", "file_format"
+"""Fields: the checksum, and a number, which objects of format 1 lack; those of 0 lack both."""
 
 
 def with_checksum(content: Mapping[str, Any]) -> dict[str, Any]:
@@ -21,18 +22,17 @@ def with_checksum(content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def parse(text: str | bytes) -> dict[str, Any]:
-    """Return an object without its checksum; raise ValueError if the text is damaged.
-
-    An object without a checksum is accepted: earlier versions of this project wrote none.
-    """
+    """Return an object without its checksum; raise ValueError if it is damaged or another's."""
     try:
         content = json.loads(text)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     if not isinstance(content, dict):
         raise ValueError("it is not a JSON object")
-    if content.pop(_FIELD, None) not in (None, _digest(content)):
-        raise ValueError(f"its {_FIELD} does not match; after an edit, remove that field")
+    if (found := content.get(_FORMAT, 1 if _FIELD in content else 0)) != 1:
+        raise ValueError(f"its format is {found}, not 1: another version of this project wrote it")
+    if content.pop(_FIELD, "") != _digest(content):
+        raise ValueError(f"its {_FIELD} does not match")
     return content
 
 

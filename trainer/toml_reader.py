@@ -1,17 +1,10 @@
-"""Provide the standard library's tomllib, or its backport on Python 3.10, and read users' files."""
+"""Read users' TOML files, whose errors name the line and its remedy."""
 
 import re
-import sys
+import tomllib
 from typing import Any
 
 from trainer.errors import InputError
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
-__all__ = ["parse_toml", "tomllib"]
 
 _REMEDIES = {
     "Cannot (overwrite|declare|mutate)": "the name is given twice; keep one of the two",

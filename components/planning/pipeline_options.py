@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from components.machines.price import JobCost
+from components.machines.price_table import JobCost
 from trainer.conditions import given, when
 from trainer.errors import InputError
 from trainer.fields import option

@@ -25,8 +25,8 @@ def copy(start: str, directory: str) -> str:
     existing = [uri for uri in candidates if tf.io.gfile.exists(uri) and not tf.io.gfile.isdir(uri)]
     if not existing:
         raise InputError(
-            f"warm_start: there is no {' and no '.join(candidates)}; a model that was trained "
-            "before such files were written must be trained again"
+            f"warm_start: there is no {' and no '.join(candidates)}; give the folder of a training "
+            "that has finished"
         )
     target = join(directory, "warm_start.keras")
     if not tf.io.gfile.exists(target):

@@ -11,7 +11,6 @@ import contextlib
 import dataclasses
 import os
 import re
-import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -57,18 +56,14 @@ class Version:
         return MADE_BY.items() <= self.labels.items() or CHAMPION in self.aliases
 
     def check_files(self) -> None:
-        """Raise InputError if a file of the model has changed since its registration.
-
-        Warns of a version of an earlier release, which has no digests to compare with.
-        """
-        digest = self.labels.get(FILES_LABEL, "")
-        if not digest:
-            print(
-                f"warning: {self.name} was registered without digests of its files, so damage to "
-                "them goes unnoticed; versions of new runs have digests",
-                file=sys.stderr,
-            )
+        """Raise InputError if a file of the model has changed since its registration."""
+        digest = self.labels.get(FILES_LABEL)
         try:
+            if not digest:
+                raise InputError(
+                    f"it has no label {FILES_LABEL!r}, the digest of its files: another version of "
+                    "this project registered it; train the model again"
+                )
             model_files.check(self.artifact_uri, digest)
         except InputError as error:
             raise InputError(f"{self.name}: {error}, or promote another version") from None

@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from components.vertex import recording
 from components.vertex.cloud_errors import (
     REMEDY,
     SENT,
@@ -108,19 +107,16 @@ def connect_service(
             token = grpc.metadata_call_credentials(AuthMetadataPlugin(credentials, None))
             secrets = grpc.composite_channel_credentials(secrets, token)
         host = urlsplit(endpoint).netloc
-        channel = recording.record_channel(grpc.secure_channel(host, secrets), host)
+        channel = grpc.secure_channel(host, secrets)
         client = kind(transport=kind.get_transport_class("grpc")(channel=channel))
     else:
         client = kind(
             credentials=credentials,
-            transport=recording.recorded_transport(kind, transport),
+            transport=transport,
             client_options=ClientOptions(api_endpoint=endpoint),
         )
         operations = getattr(client.transport, "operations_client", None)
-        if transport == "rest":
-            recording.record_session(client.transport._session)
         if transport == "rest" and operations:
-            recording.record_session(operations.transport._session)
             # The generated paths begin with /ui/, which is on no page; the default is /v1/.
             operations.transport._http_options.clear()
     return Service(client, retry or make_retry())

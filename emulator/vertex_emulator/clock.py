@@ -21,7 +21,7 @@ class Clock:
             ) from None
 
     def now(self) -> datetime.datetime:
-        return datetime.datetime.now(datetime.timezone.utc) + self._ahead
+        return datetime.datetime.now(datetime.UTC) + self._ahead
 
     def advance(self, ahead: datetime.timedelta) -> None:
         """Set the clock forward."""
@@ -31,4 +31,4 @@ class Clock:
 
     def at(self, seconds: float) -> datetime.datetime:
         """Return the emulator's time at a time of the machine, in seconds since 1970."""
-        return datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc) + self._ahead
+        return datetime.datetime.fromtimestamp(seconds, datetime.UTC) + self._ahead

@@ -150,7 +150,7 @@ def _object_name(request: HttpRequest) -> str:
 
 
 def _describe_object(request: HttpRequest, name: str, content: bytes) -> dict[str, Any]:
-    updated = datetime.datetime.now(datetime.timezone.utc).isoformat()
+    updated = datetime.datetime.now(datetime.UTC).isoformat()
     md5 = hashlib.md5(content, usedforsecurity=False).digest()
     return {
         "bucket": request.match["bucket"],

@@ -18,7 +18,8 @@ from typing import Any, BinaryIO, TypeVar, cast
 from vertex_facts import UsageError
 
 T = TypeVar("T")
-_SHA256 = "sha256"
+_SHA256, _FORMAT = "sha256", "file_format"
+"""Fields: the checksum, and a number, which objects of format 1 lack; those of 0 lack both."""
 
 
 def list_matching(pattern: str) -> list[str]:
@@ -78,25 +79,24 @@ def with_checksum(content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def parse_checked(text: str | bytes) -> dict[str, Any]:
-    """Return a JSON object without its checksum; raise ValueError if the text is damaged.
-
-    An object without a checksum is accepted: earlier versions wrote none.
-    """
+    """Return an object without its checksum; raise ValueError if it is damaged or another's."""
     try:
         content = json.loads(text)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     if not isinstance(content, dict):
         raise ValueError("it is not a JSON object")
-    if content.pop(_SHA256, None) not in (None, digest(content)):
-        raise ValueError(f"its {_SHA256} does not match; after an edit, remove that field")
+    if (found := content.get(_FORMAT, 1 if _SHA256 in content else 0)) != 1:
+        raise ValueError(f"its format is {found}, not 1: another version of this project wrote it")
+    if content.pop(_SHA256, "") != digest(content):
+        raise ValueError(f"its {_SHA256} does not match")
     return content
 
 
 def read_checked(path: pathlib.Path, form: type[T]) -> T:
     """Read a JSON file into a dataclass; raise UsageError if it is damaged or can't be read.
 
-    It has a checksum, unless an earlier version wrote it. Raise FileNotFoundError if there is none.
+    Raise FileNotFoundError if there is none.
     """
     with named(path):
         content = json.dumps(parse_checked(read(path)))
@@ -139,9 +139,7 @@ def named(path: pathlib.Path) -> Iterator[None]:
         reason = repr(error)
     else:
         return
-    raise UsageError(
-        f"{path} can't be read ({reason}): it is damaged, or no run wrote it; remove it"
-    )
+    raise UsageError(f"{path} can't be read ({reason}); restore it, or remove it")
 
 
 def replace_text(content: Any, old: str, new: str) -> Any:

@@ -96,6 +96,6 @@ def is_locked(folder: pathlib.Path) -> bool:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
-    except FileNotFoundError:  # An earlier version of this project ran the job.
+    except FileNotFoundError:  # No process has run the job.
         pass
     return False

@@ -198,16 +198,8 @@ class ModelService(Resources):
         return content
 
     def _to_absolute(self, uri: str) -> str:
-        """Return the present path of a stored artifact.
-
-        An earlier version of this project stored absolute paths. If such a path is gone, the
-        artifact is looked for beside the store by the last parts of its path.
-        """
-        if not uri or "://" in uri:
-            return uri
-        path = self._beside / uri
-        moved = (self._beside.joinpath(*path.parts[n:]) for n in range(1, len(path.parts) - 1))
-        return next((str(found) for found in (path, *moved) if found.exists()), str(path))
+        """Return the present path of a stored artifact."""
+        return str(self._beside / uri) if uri and "://" not in uri else uri
 
     @contextlib.contextmanager
     def _changing(self, name: str) -> Iterator[tuple[Content, str]]:

@@ -52,7 +52,6 @@ class FolderStore(MutableMapping[str, Any]):
             # Only for the owner: others could otherwise hold the lock for ever.
             lock = os.open(folder / ".lock", os.O_WRONLY | os.O_CREAT, mode=0o600)
             with os.fdopen(lock, "w"):
-                os.fchmod(lock, 0o600)  # An earlier version of this project made it 0644.
                 _acquire(lock, folder)
                 yield
         except OSError as error:
@@ -76,7 +75,7 @@ class FolderStore(MutableMapping[str, Any]):
         except Exception as error:
             raise ApiError(
                 "FAILED_PRECONDITION",
-                f"{path} can't be read ({error}); repair it, or delete it with its resource",
+                f"{path} can't be read ({error}); restore it, or delete it with its resource",
             ) from None
 
     def __setitem__(self, key: str, resource: Any) -> None:

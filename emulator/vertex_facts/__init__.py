@@ -6,7 +6,7 @@
     # UsageError: machine_type='n1-standard-32' can't have 1 x NVIDIA_TESLA_T4; set
     # accelerator_count to 2 or 4
 
-Needs only the standard library, and on Python 3.10 tomli. Each module names its pages.
+Needs only the standard library. Each module names its pages.
 """
 
 

@@ -58,7 +58,7 @@ class Cron:
                 time = datetime.time(hour, minute, tzinfo=self.zone)
                 start = datetime.datetime.combine(day, time)
                 if start > moment:
-                    return start.astimezone(datetime.timezone.utc)
+                    return start.astimezone(datetime.UTC)
         raise UsageError("cron never matches a time")
 
 

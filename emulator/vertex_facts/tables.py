@@ -1,15 +1,10 @@
 """Read the tables of this package; word the errors about values that are not in them."""
 
 import difflib
-import sys
+import tomllib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 
 def load(name: str) -> dict[str, Any]:

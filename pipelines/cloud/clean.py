@@ -127,7 +127,7 @@ def _find_idle_endpoints(
         jobs: the PipelineJobs of the project; one that has not ended may be using a test endpoint.
     """
     items, kept = [], []
-    latest = max(before, datetime.datetime.now(datetime.timezone.utc) - _LONGEST_TEST).timestamp()
+    latest = max(before, datetime.datetime.now(datetime.UTC) - _LONGEST_TEST).timestamp()
     with translated("listing the endpoints"):
         endpoints = list(connection.endpoints.list_endpoints(parent=connection.settings.parent))
     for endpoint in endpoints:
@@ -268,7 +268,7 @@ def _make_run_items(
         yield Item("cache", f"{len(cached)} entries", part, delete)
     if folder:
         yield Item("folder", folder, part, partial(_delete_folder, connection, folder), job.name)
-    day = datetime.datetime.fromtimestamp(_end_of(job), datetime.timezone.utc).date()
+    day = datetime.datetime.fromtimestamp(_end_of(job), datetime.UTC).date()
     detail = f"{vertex_jobs.state_of(job)}, {job.labels.get('recipe', '')}, {day}"
     yield _resource_item(
         connection, "run", job.name, detail, connection.pipelines.delete_pipeline_job

@@ -36,7 +36,7 @@ def clean(
     """
     from pipelines.cloud import clean as cleaning
 
-    _before(older_than, datetime.datetime.now(datetime.timezone.utc))  # Refuses another text.
+    _before(older_than, datetime.datetime.now(datetime.UTC))  # Refuses another text.
     connection = settings.connect()
     before = _before(older_than, connection.now())
     items, kept = cleaning.find_items(connection, before, recipe or "", keep_last)

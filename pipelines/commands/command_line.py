@@ -22,7 +22,6 @@ from pipelines.commands import (
     deploy_command,
     doctor_command,
     emulator_command,
-    first_hour_command,
     monitor_command,
     parameters_command,
     plan_command,
@@ -125,7 +124,6 @@ app.command()(serve_command.serve)
 app.command()(predict_command.predict)
 app.command()(monitor_command.monitor)
 app.command()(emulator_command.emulator)
-app.command()(first_hour_command.first_hour)
 app.command()(clean_command.clean)
 app.add_typer(recipe_commands.app, name="recipes")
 app.add_typer(schedule_commands.app, name="schedule")

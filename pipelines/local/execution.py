@@ -85,7 +85,7 @@ def run(
     record = RunRecord(
         recipe=pipeline.recipe,
         parameters=pipeline.arguments(parameters),
-        started=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="milliseconds"),
+        started=datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds"),
         package=pipeline.digest,
         cache=cache,
         in_containers=in_containers,
@@ -153,7 +153,6 @@ def _execute(
     """
     (directory / "logs").mkdir(exist_ok=True)
     (directory / CANCEL_FILE_NAME).unlink(missing_ok=True)
-    run_summary.reserve(directory)
     with contextlib.ExitStack() as stack:
         interrupts = stack.enter_context(terminal.signals_interrupt())
         server = None

@@ -1,7 +1,9 @@
 """pipeline_job.json: the PipelineJob of a run on this machine, which other commands read."""
 
+import contextlib
 import dataclasses
 import json
+import pathlib
 from typing import Any
 
 from pipelines.runs import failures
@@ -13,6 +15,8 @@ from vertex_emulator.engine.pipeline_run import PipelineRun
 from vertex_emulator.engine.task_details import describe_tasks
 from vertex_emulator.environment import LOCAL_PARENT
 
+_RESERVED_BYTES = 131072
+
 
 @dataclasses.dataclass(eq=False)
 class PipelineJobFile:
@@ -21,6 +25,15 @@ class PipelineJobFile:
     record: RunRecord
     run: PipelineRun
     _written: Any = dataclasses.field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        """Reserve disk space, so that the final state can be written when the disk is full."""
+        with contextlib.suppress(OSError):
+            self._reserved.write_bytes(bytes(_RESERVED_BYTES))
+
+    @property
+    def _reserved(self) -> pathlib.Path:
+        return self.run.folder / ".reserved"
 
     def update(self) -> None:
         """Write the file if a task or its jobs have started or ended since it was written."""
@@ -35,12 +48,14 @@ class PipelineJobFile:
     def write(self, state: str, error: str = "") -> dict[str, Any]:
         """Write the file; return its content. `error` says why a run failed."""
         job = self._describe(state, error)
+        if state != "RUNNING":
+            self._reserved.unlink(missing_ok=True)
         content = json.dumps(checked_json.with_checksum(job), indent=1).encode() + b"\n"
         path = self.run.folder / JOB_FILE_NAME
         try:
             storage.write_atomically(str(path), content)
         except OSError:
-            # The disk is full. An old state would be wrong; summary.json has the last one.
+            # The disk is full. An old state would be wrong; without the file, the run is KILLED.
             path.unlink(missing_ok=True)
         return job
 

@@ -23,7 +23,11 @@ from vertex_emulator import job_state
 from vertex_emulator.job_state import ReplicaState
 
 _TEMPORARY_NAME = f".{SUMMARY_FILE_NAME}"
-_RESERVED_BYTES = 65536
+_OF_RUN = (
+    "recipe", "state", "error", "parameters", "metrics", "validation", "verdict", "gate",
+    "registered", "registered_as", "search", "search_report", "report", "predictions", "artifacts",
+)  # fmt: skip
+_OF_TASK = ("name", "display_name", "state", "seconds")
 _PACKAGES = (
     "tensorflow",
     "keras",
@@ -40,41 +44,17 @@ def summarize(run: Run, batch_jobs: Sequence[Mapping[str, Any]] = ()) -> dict[st
     `batch_jobs` are the run's BatchPredictionJobs, in the REST API's JSON.
     """
     directory = pathlib.Path(run.link)
-    summary: dict[str, Any] = {
-        "recipe": run.recipe,
-        "state": run.state,
+    return {
+        **{name: getattr(run, name) for name in _OF_RUN},
         "started": read_record(directory).started,
         "seconds": round(run.seconds or 0.0, 3),
-        "parameters": run.parameters,
-        "tasks": [
-            {
-                "name": task.name,
-                "display_name": task.display_name,
-                "state": task.state,
-                "seconds": round(task.seconds, 3),
-            }
-            for task in run.tasks
-        ],
+        "tasks": [{name: getattr(task, name) for name in _OF_TASK} for task in run.tasks],
         "custom_jobs": [_summarize_job(job) for job in read_jobs(directory).values()],
         "batch_predictions": [_summarize_batch(job) for job in batch_jobs],
-        "metrics": run.metrics,
-        "validation": run.validation,
         "dataset": _summarize_dataset(run),
-        "artifacts": run.artifacts,
         "model": next(_list_uris(run, "system.Model"), None),
-        "report": run.report or None,
-        "predictions": run.predictions or None,
         "versions": _read_versions(),
     }
-    if run.search:
-        summary |= {"search": run.search, "search_report": run.search_report}
-    if run.verdict:
-        summary["verdict"] = run.verdict
-    if run.gate:
-        summary["gate"] = run.gate
-    if run.registered:
-        summary |= {"registered": run.registered, "registered_as": run.registered_as}
-    return {**summary, "error": run.error} if run.error else summary
 
 
 def copy_pages(run: Run) -> Run:
@@ -100,16 +80,9 @@ def _copy_page(uri: str, copy: pathlib.Path) -> str:
     return str(copy)
 
 
-def reserve(directory: pathlib.Path) -> None:
-    """Reserve disk space for summary.json, so that it can be written when the disk is full."""
-    with contextlib.suppress(OSError):
-        (directory / _TEMPORARY_NAME).write_bytes(bytes(_RESERVED_BYTES))
-
-
 def write(summary: Mapping[str, Any], directory: pathlib.Path) -> None:
     """Write summary.json atomically."""
     temporary = directory / _TEMPORARY_NAME
-    temporary.unlink(missing_ok=True)
     temporary.write_text(json.dumps(checked_json.with_checksum(summary), indent=1) + "\n")
     temporary.replace(directory / SUMMARY_FILE_NAME)
 

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
 
-from components.vertex import recording
 from components.vertex.cloud_errors import NOT_FOUND, CloudError, tolerated, translated
 from components.vertex.vertex_client import (
     ANSWER_SECONDS,
@@ -148,7 +147,6 @@ class Connection:
             options["client_options"] = {"api_endpoint": self._local_endpoint}
         with translated("signing in"):
             client = storage.Client(project=self.settings.project, **options)
-            recording.record_session(client._http)
         advice = f"STORAGE_EMULATOR_HOST is {emulator}: check that it is running there"
         self.check_answers(emulator or self._local_endpoint or _STORAGE, advice if emulator else "")
         return client
@@ -182,7 +180,6 @@ class Connection:
 
         def send() -> Any:
             with AuthorizedSession(credentials) as session:
-                recording.record_session(session)
                 response = session.request(method, url, timeout=ANSWER_SECONDS, **content)
             if response.status_code < 400:
                 return response
@@ -202,7 +199,7 @@ class Connection:
             with translated("asking for the time"), tolerated(NOT_FOUND):
                 answer = self.send_json("GET", f"{self._local_endpoint}/clock")
                 return datetime.datetime.fromisoformat(answer["now"])
-        return datetime.datetime.now(datetime.timezone.utc)
+        return datetime.datetime.now(datetime.UTC)
 
     def finish(self, operation: Any) -> None:
         """Wait for a long-running operation; raise its error, if any."""

@@ -160,7 +160,7 @@ def read_run(
         backend=backend,
         recipe=_recipe_of(job),
         state=state,
-        started=started or datetime.datetime.fromtimestamp(0, datetime.timezone.utc),
+        started=started or datetime.datetime.fromtimestamp(0, datetime.UTC),
         seconds=(ended - started).total_seconds() if started and ended else None,
         parameters=_parameters_of(job),
         metrics=_numbers(evaluation.get("metrics", {})),
@@ -478,7 +478,7 @@ def _time(text: str) -> datetime.datetime | None:
         return None
     timestamp = Timestamp()
     timestamp.FromJsonString(text)
-    return timestamp.ToDatetime(datetime.timezone.utc)
+    return timestamp.ToDatetime(datetime.UTC)
 
 
 def _seconds(content: Mapping[str, Any], name: str) -> float:

@@ -28,11 +28,10 @@ from pipelines.runs.run import (
     THIS_MACHINE,
     TRAINING,
     Run,
-    Task,
     read_run,
     state_of,
 )
-from trainer import checked_json, fields
+from trainer import checked_json
 from trainer.data import storage
 from trainer.errors import InputError
 from vertex_emulator import files
@@ -71,31 +70,10 @@ class RunRecord:
     code: str = ""  # digest of the code that its steps run
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Summary:
-    """The fields of a run's summary.json that commands read, with the names of those of a Run."""
-
-    state: str
-    tasks: tuple[Task, ...] = ()
-    started: str = ""
-    seconds: float | None = None
-    metrics: dict[str, float] = dataclasses.field(default_factory=dict)
-    validation: dict[str, float] = dataclasses.field(default_factory=dict)
-    verdict: str = ""
-    gate: dict[str, Any] = dataclasses.field(default_factory=dict)
-    error: str = ""
-    predictions: str | None = ""
-    registered: str = ""
-    registered_as: str = ""
-    batch_predictions: list[dict[str, Any]] = dataclasses.field(default_factory=list)
-    report: str | None = None
-
-
 def read_json(path: pathlib.Path, form: type[T]) -> T | None:
     """Read a JSON file into a dataclass; return None if there is no file.
 
-    Raise InputError if the file is damaged: it has a checksum, unless an earlier version of this
-    project wrote it.
+    Raise InputError if the file is damaged, or of another version of this project.
     """
     try:
         return files.read_checked(path, form)
@@ -165,8 +143,13 @@ def load(directory: pathlib.Path) -> Run:
     unfinished = RUNNING if is_locked(directory) else KILLED
     path = directory / JOB_FILE_NAME
     job = read_json(path, dict[str, Any])
+    if job is None and (directory / SUMMARY_FILE_NAME).exists():
+        raise InputError(
+            f"{directory} has no {JOB_FILE_NAME}: another version of this project wrote it, or the "
+            "file was lost; restore it, or remove the folder"
+        )
     if job is None:
-        return _load_summary(record, directory, unfinished)
+        return Run(state=unfinished, **_describe_folder(record, directory))
     _check_start(path, job.get("createTime"), record)
     with files.named(path):
         job = _relocate(job, record, directory)
@@ -201,17 +184,6 @@ def as_run(
     )
     copy = directory / REPORT_FILE_NAME
     return dataclasses.replace(run, report=str(copy)) if copy.is_file() else run
-
-
-def _load_summary(record: RunRecord, directory: pathlib.Path, unfinished: str) -> Run:
-    """Read a run of a version of this project that wrote no pipeline_job.json."""
-    path = directory / SUMMARY_FILE_NAME
-    summary = read_json(path, Summary) or Summary(state=unfinished)
-    if summary.started:
-        _check_start(path, summary.started, record)
-    known = {name: value for name, value in vars(summary).items() if value is not None}
-    known |= {"reason": str(summary.gate.get("reason", "")), **_describe_folder(record, directory)}
-    return Run(**fields.pick(Run, known))
 
 
 def _describe_folder(record: RunRecord, directory: pathlib.Path) -> dict[str, Any]:

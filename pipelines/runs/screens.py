@@ -4,7 +4,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from components.machines.price import format_machines
+from components.machines.price_table import format_machines
 from pipelines.printing import Console, say, shorten_path
 from pipelines.runs.backend import Backend
 from pipelines.runs.live_view import UNUSED

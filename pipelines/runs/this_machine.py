@@ -116,8 +116,7 @@ def read_batches(run: Run) -> list[dict[str, Any]]:
     Raise InputError if the file is damaged.
     """
     path = pathlib.Path(run.link) / run_folders.SUMMARY_FILE_NAME
-    summary = run_folders.read_json(path, run_folders.Summary)
-    return summary.batch_predictions if summary else []
+    return (run_folders.read_json(path, dict[str, Any]) or {}).get("batch_predictions", [])
 
 
 def _choose_logs(directory: pathlib.Path, run: Run, replica: str | None) -> list[pathlib.Path]:

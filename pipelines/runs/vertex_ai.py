@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 from components.machines import price_table
-from components.machines.price import format_money
+from components.machines.price_table import format_money
 from components.vertex.cloud_errors import CloudError
 from pipelines.project.connection import Connection, console_link, run_link
 from pipelines.project.settings import Settings

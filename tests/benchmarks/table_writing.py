@@ -11,6 +11,7 @@ import json
 import sys
 import tempfile
 import threading
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,6 @@ from trainer.data.schema import load_dataset
 from trainer.data.write import output, spill
 from trainer.data.write.record_options import RecordOptions
 from trainer.data.write.writer import create_tfrecords
-from trainer.toml_reader import tomllib
 
 ROWS = 1_000_000
 CHUNK = 100_000

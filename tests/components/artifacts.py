@@ -6,6 +6,7 @@ from pathlib import Path
 from kfp import dsl
 
 from trainer.data import schema
+from trainer.exported import model_files
 
 
 def artifact(kind: type[dsl.Artifact], path: Path) -> dsl.Artifact:
@@ -20,6 +21,7 @@ def write_training_counts(model: Path, records: Path, class_counts: list[int]) -
     train = dataclasses.replace(dataset.splits["train"], class_counts=class_counts)
     changed = dataclasses.replace(dataset, splits={**dataset.splits, "train": train})
     folder = model / schema.EXTRA_ASSETS
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     (folder / schema.FILE_NAME).write_text(changed.to_json())
+    model_files.write_digests(str(model))
     return str(model)

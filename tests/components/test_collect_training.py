@@ -9,6 +9,7 @@ from kfp import dsl
 from components.collect_training import collect_training
 from tests.components.artifacts import artifact
 from tests.trainer.data.picture_folders import flip
+from trainer import checked_json
 
 
 def test_model_and_metrics_are_the_chiefs_output(tmp_path, refused):
@@ -21,7 +22,7 @@ def test_model_and_metrics_are_the_chiefs_output(tmp_path, refused):
     assert f"{directory}/metrics.json is missing" in error
     others = {"strategy": "mirrored", "best_epoch": None, "versions": {"keras": "3"}}
     written = {"steps": 276, "validation": {"accuracy": 0.97}, **others}
-    (directory / "metrics.json").write_text(json.dumps(written))
+    (directory / "metrics.json").write_text(json.dumps(checked_json.with_checksum(written)))
     (directory / "history.csv").write_text("epoch,loss\n1,0.5\n")
     collect_training.python_func(**artifacts)
     assert model.uri == f"{directory}/model"

@@ -19,6 +19,7 @@ from tests.components.artifacts import artifact, write_training_counts
 from tests.registry_service import exported, registry_at
 from tests.trainer.report.report_page import HISTORY, TRAINING
 from tests.trainer.report_samples import write_model, write_records
+from trainer import checked_json
 from trainer.data.storage import write_csv, write_json
 from trainer.evaluation import champion_scores, prediction_file, scoring
 from trainer.evaluation.gate_options import GateOptions
@@ -54,7 +55,8 @@ def write_training(folder, classes, labels=(0, 1), pixels=None):
     dataset = write_records(folder / "records", classes, np.array(labels), pixels)
     write_model(folder / "model", classes)
     training = folder / "training"
-    write_json(str(training / "metrics.json"), {**TRAINING, "seconds": 720})
+    metrics = checked_json.with_checksum({**TRAINING, "seconds": 720})
+    write_json(str(training / "metrics.json"), metrics)
     write_csv(str(training / "history.csv"), HISTORY)
     return dataset
 
@@ -223,6 +225,7 @@ def test_better_model_is_compared_registered_and_promoted(folder, service, tmp_p
     assert model.version_description.startswith("Flowers/1: better than the champion")
     digest = model.labels["dataset"]
     labels = {"run": "flowers-1", "dataset": digest, "configuration": "0123456789abcdef"}
+    labels["files"] = model_files.identify(str(folder / "model"))
     assert model.labels == {**LABELS, **labels}
     assert version.metadata["dataset"].startswith(digest)
     metrics = service.sent("ImportModelEvaluation")[-1].model_evaluation.metrics
@@ -299,8 +302,6 @@ def test_registry_error_ends_the_step_with_one_line(folder, service, tmp_path, r
 
 def test_damaged_champion_is_named_and_keeps_its_place(folder, service, tmp_path):
     champion = shutil.copytree(folder / "worse", tmp_path / "champion")
-    (champion / "assets.extra").mkdir(exist_ok=True)
-    model_files.write_digests(str(champion))
     put_champion(service, str(champion))
     (champion / "saved_model.pb").write_bytes(b"damaged")
     outputs, _ = evaluate(folder, tmp_path, **FLOWERS)
@@ -315,7 +316,7 @@ def test_champion_that_contradicts_its_recorded_score_keeps_its_place(folder, se
     assert registered == "flowers@1"
     registry = registry_at(service.environment)
     (version,) = registry.list_versions("flowers")
-    # An earlier version recorded no digests; then other files took the place of the champion's.
+    # Other files take the place of the champion's.
     other = dataclasses.replace(version, artifact_uri=str(folder / "worse"), labels={})
     recorded = registry.find_metrics(version)
     matrix = np.array(recorded["confusionMatrix"]["rows"])

@@ -12,6 +12,7 @@ from components.registry.registered_model import digest_dataset, training_labels
 from tests.components.artifacts import write_training_counts
 from tests.components.plans import check_pools, describe, plan, planned
 from tests.registry_service import candidate, registry_at
+from trainer import checked_json
 from trainer.data import schema
 from trainer.exported import model_files
 from trainer.training.config import TrainingConfig
@@ -218,7 +219,8 @@ def test_resumed_job_keeps_folder_and_start(service, tmp_path, digit_records, tr
     # Without run.json, the job has not started, and gets the champion's weights.
     if warm_start is not None:
         (interrupted / "checkpoints").mkdir(parents=True)
-        (interrupted / "checkpoints" / "run.json").write_text(json.dumps({"warm_start": start}))
+        begun = checked_json.with_checksum({"warm_start": start})
+        (interrupted / "checkpoints" / "run.json").write_text(json.dumps(begun))
     if warm_start:
         shutil.copy(trained / "model.keras", start)
     resumed = {"warm_start": "champion", "resume_from": f"{interrupted}/"}

@@ -2,16 +2,16 @@
 
 import datetime
 import socket
+import tomllib
 from decimal import Decimal
 
 import pytest
 
 from components.machines import price_table
-from components.machines.price import JobCost, format_money
+from components.machines.price_table import JobCost, format_money
 from components.machines.worker_pools import build_worker_pool_specs
 from pipelines import recipe
 from tests.pipelines.conftest import RECIPES
-from trainer.toml_reader import tomllib
 from vertex_facts.machine_types import accelerators, disk_types, types
 from vertex_facts.quotas import list_quotas
 

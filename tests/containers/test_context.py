@@ -21,8 +21,8 @@ from vertex_facts.machine_types import accelerators, list_offered_accelerators
 CONTAINERS = ROOT / "containers"
 SERVING = ROOT / "trainer" / "serving"
 NAMESPACES = ("google",)
-ELSEWHERE = {"apache-beam", "tomli", "tensorflow"}
-"""Packages of Dockerfile.dataflow, of Python before 3.11, and of containers/{cpu,gpu}.in."""
+ELSEWHERE = {"apache-beam", "tensorflow"}
+"""Packages of Dockerfile.dataflow and of containers/{cpu,gpu}.in."""
 
 
 def imported_modules(paths, *, top_level: bool = False) -> set[str]:

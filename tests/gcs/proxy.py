@@ -21,7 +21,6 @@ import re
 import ssl
 import threading
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -62,7 +61,6 @@ class FaultyProxy(http.server.ThreadingHTTPServer):
         *,
         rate: float = 0.0,
         seed: int = 0,
-        hosts: Sequence[str] = HOSTS,
     ):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.url = f"http://127.0.0.1:{self.server_address[1]}"
@@ -71,7 +69,7 @@ class FaultyProxy(http.server.ThreadingHTTPServer):
         self.downloads: collections.Counter[str] = collections.Counter()
         self.composed: set[str] = set()
         self.upstream_port = upstream_port
-        self.authority = write_certificate(folder / "server.pem", *hosts)
+        self.authority = write_certificate(folder / "server.pem")
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.context.load_cert_chain(self.authority)
         # Paths of resumable uploads that are complete.
@@ -251,14 +249,14 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 _VALID = datetime.timedelta(hours=6)
 
 
-def write_certificate(path: Path, *hosts: str) -> Path:
-    """Write the self-signed certificate of a server named `hosts`, and its key, to one file."""
+def write_certificate(path: Path) -> Path:
+    """Write the self-signed certificate of Google's hosts, and its key, to one file."""
     key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, hosts[0])])
-    now = datetime.datetime.now(datetime.timezone.utc)
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, HOSTS[0])])
+    now = datetime.datetime.now(datetime.UTC)
     certificate = x509.CertificateBuilder(
         name, name, key.public_key(), x509.random_serial_number(), now - _VALID, now + _VALID
-    ).add_extension(x509.SubjectAlternativeName(map(x509.DNSName, hosts)), critical=False)
+    ).add_extension(x509.SubjectAlternativeName(map(x509.DNSName, HOSTS)), critical=False)
     pem, unencrypted = serialization.Encoding.PEM, serialization.NoEncryption()
     private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, unencrypted)
     path.write_bytes(certificate.sign(key, hashes.SHA256()).public_bytes(pem) + private)

@@ -3,10 +3,10 @@
 import json
 import re
 import shutil
+import tomllib
 from pathlib import Path
 
 import pytest
-import tomllib
 from PIL import Image
 
 from pipelines import recipe

@@ -217,7 +217,7 @@ DAYS = [datetime.datetime(2024, 1 + n % 12, 1 + n % 28, n % 24, n % 60) for n in
     ],
 )
 def test_dates_are_read_in_the_form_that_people_write(tmp_path, format):
-    days = [day.replace(tzinfo=datetime.timezone.utc).strftime(format) for day in DAYS]
+    days = [day.replace(tzinfo=datetime.UTC).strftime(format) for day in DAYS]
     days[7] = "unknown"
     found, _, _ = column_of(tmp_path, days)
     assert found == {"type": "date", "format": format, "missing": ["unknown"]}

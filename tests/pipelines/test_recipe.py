@@ -1,6 +1,7 @@
 """Recipes are read and checked, with their options of runs on Vertex AI."""
 
 import json
+import tomllib
 
 import pytest
 
@@ -11,7 +12,6 @@ from tests.components.plans import check_pools
 from tests.pipelines.conftest import RECIPES
 from tests.refusals import refused
 from trainer.errors import InputError
-from trainer.toml_reader import tomllib
 
 HOURLY = "[retraining]\ncron = '0 * * * *'\n"
 OPTIONS = """

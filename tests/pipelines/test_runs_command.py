@@ -19,6 +19,8 @@ from pipelines.runs import run_folders
 from pipelines.runs.run_folders import RunRecord
 from tests.pipelines.conftest import started
 from tests.pipelines.local.conftest import wait_for
+from trainer import checked_json
+from vertex_emulator import files
 
 KEYS = [f"digits/{number}" for number in range(100)]
 
@@ -42,24 +44,42 @@ def leave(name, minute, state="SUCCEEDED", wrong=(), keys=KEYS, validation=None,
     run_folders.write_record(record, directory)
     if state == "KILLED":
         return
-    (training / "metrics.json").write_text("{}")
+    (training / "metrics.json").write_text(json.dumps(checked_json.with_checksum({})))
     (training / "history.csv").write_text("epoch,loss,validation_loss\n1,2.0,2.5\n2,1.0,1.5\n")
     answers = [f"{key},7,{'1,2.0' if key in wrong else '7,0.1'}" for key in keys]
     predictions = directory / "predictions.csv"
     predictions.write_text("\n".join(["key,label,prediction,log_loss", *answers, ""]))
     accuracy = 1 - len(wrong) / len(keys)
     interval = {"accuracy_low": accuracy - 0.05, "accuracy_high": accuracy + 0.05}
-    summary = {
-        "state": state,
-        "started": record.started,
-        "seconds": 65.2,
-        "metrics": {"accuracy": accuracy, **interval, "log_loss": 0.1},
-        **({"validation": validation} if validation else {}),
-        "verdict": "accepted",
-        "predictions": str(predictions),
-        "tasks": [{"name": "evaluate-model", "display_name": "Evaluate", "state": state}],
+    outputs = {
+        "metrics": {"metadata": {"accuracy": accuracy, **interval, "log_loss": 0.1}},
+        "decision": {"metadata": {"verdict": "accepted"}},
+        "predictions": {"uri": str(predictions)},
     }
-    (directory / "summary.json").write_text(json.dumps(summary))
+    kept = {f"validation_{key}": value for key, value in (validation or {}).items()}
+    kept["kept_epoch"] = kept.pop("validation_epoch", 0)
+    tasks = {
+        "evaluate-model": {name: {"artifacts": [value]} for name, value in outputs.items()},
+        "collect-training": {"metrics": {"artifacts": [{"metadata": kept}]}},
+    }
+    job = {
+        "name": f"projects/local/locations/local/pipelineJobs/{name}",
+        "state": f"PIPELINE_STATE_{state}",
+        "createTime": record.started,
+        "startTime": record.started,
+        "endTime": f"2026-05-04T03:{minute + 1:02}:05.2+00:00",
+        "pipelineSpec": {
+            "root": {"dag": {"tasks": {"evaluate-model": {"taskInfo": {"name": "Evaluate"}}}}}
+        },
+        "jobDetail": {
+            "taskDetails": [
+                {"taskId": task, "taskName": task, "state": state, "outputs": outputs}
+                for task, outputs in tasks.items()
+            ]
+        },
+        "error": {"message": "Evaluate: no model at gs://a"},
+    }
+    files.write_checked(directory / run_folders.JOB_FILE_NAME, job)
 
 
 def write_job(content):
@@ -86,7 +106,6 @@ def test_runs_shows_results_and_changed_parameters(succeed):
         ["digits-1", "SUCCEEDED"],
     ]
     assert "  validation accuracy 0.9400, test 0.9500  accepted     1:05" in lines[4]
-    # A run of a version that kept no figures of the validation split.
     assert f"  test accuracy 1.0000{' ' * 19}  accepted     1:05" in lines[2]
     changes = f"epochs=3 (was 12), learning_rate=0.01 (was null), source={source} (was null)"
     assert lines[1].endswith(f"; {changes}")
@@ -201,9 +220,6 @@ def test_unknown_or_finished_run_is_refused(refused, arguments, message):
 
 def test_failed_step_is_shown_with_its_reason(succeed):
     leave("digits-1", 1, state="FAILED")
-    path = Path("runs/digits-1/summary.json")
-    failed = {**json.loads(path.read_text()), "error": "Evaluate: no model at gs://a"}
-    path.write_text(json.dumps(failed))
     logs = Path("runs/digits-1/logs")
     logs.mkdir()
     executor = '[KFP Executor 2026-05-04 INFO]: Got executor_input:\n{\n    "inputs": {}\n}\n'
@@ -221,7 +237,8 @@ def test_killed_run_is_shown_with_the_command_to_resume_it(succeed):
     assert "resume    python -m pipelines run digits-1 --local --resume\n" in out
     replica = {"role": "chief", "index": 0, "state": "RUNNING", "starts": 1, "restarts": 0}
     state = {"job": {"state": "JOB_STATE_RUNNING"}, "retries": 0}
-    write_job(json.dumps({**state, "replicas": [{**replica, "pid": 1, "log": "chief-0.log"}]}))
+    content = {**state, "replicas": [{**replica, "pid": 1, "log": "chief-0.log"}]}
+    write_job(json.dumps(checked_json.with_checksum(content)))
     assert "replica   KILLED         chief-0\n" in succeed("status digits-1")
     Path("runs").rename("my runs")
     out = succeed("status digits-1 --runs-directory 'my runs'")
@@ -229,7 +246,7 @@ def test_killed_run_is_shown_with_the_command_to_resume_it(succeed):
 
 
 @pytest.mark.parametrize("text", ["[" * 99_999, "[]", '{"state": 1', '{"state": 5}', "\udc97"])
-@pytest.mark.parametrize("name", ["run.json", "summary.json"])
+@pytest.mark.parametrize("name", ["run.json", "pipeline_job.json"])
 def test_damaged_file_of_a_run_is_named(command, succeed, name, text):
     leave("digits-1", 1)
     leave("digits-2", 2)

@@ -85,19 +85,13 @@ def test_predict_prints_a_table_or_json(succeed, predicted, registered, untraine
     assert_close([answer["probabilities"] for answer in answers], probabilities)
 
 
-@pytest.mark.parametrize("is_old", [False, True])
 def test_champion_moves_with_the_folder_of_runs(
-    succeed, scans, tmp_path, untrained_model, monkeypatch, is_old
+    succeed, scans, tmp_path, untrained_model, monkeypatch
 ):
     model = shutil.copytree(untrained_model, tmp_path / "runs" / "one" / "artifacts" / "model")
     register(tmp_path, "digits", str(model))
     (file,) = (tmp_path / "runs" / FOLDER_NAME).glob("models/digits.json")
     assert str(tmp_path) not in file.read_text()
-    if is_old:  # An earlier version of this project stored absolute paths.
-        entry = json.loads(file.read_text())
-        entry["versions"]["1"]["artifactUri"] = str(model)
-        del entry["sha256"]
-        file.write_text(json.dumps(entry))
     (tmp_path / "moved").mkdir()
     (tmp_path / "runs").rename(tmp_path / "moved" / "runs")
     monkeypatch.chdir(tmp_path / "moved")

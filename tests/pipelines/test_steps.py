@@ -15,8 +15,8 @@ from kfp import dsl
 
 
 @dsl.component(base_image="vertex-tensorflow-training:latest", install_kfp_package=False)
-def announce(model: dsl.Input[dsl.Model], accuracy: float, epochs: int, team: str = "ours"):
-    print(model.uri, accuracy, epochs, team)
+def announce(model: dsl.Input[dsl.Model], score: float, epochs: int, team: str = "ours"):
+    print(model.uri, score, epochs, team)
 
 
 @dsl.component
@@ -24,11 +24,11 @@ def greedy(modle: dsl.Input[dsl.Model], xyzzyxyzzy: str): ...
 
 
 @dsl.component
-def mistyped(accuracy: dsl.Input[dsl.Model]): ...
+def mistyped(score: dsl.Input[dsl.Model]): ...
 
 
 @dsl.component(base_image="python:3.11-slim")
-def brag(accuracy: float): ...
+def brag(score: float): ...
 
 
 def plain(model): ...
@@ -71,7 +71,7 @@ def test_step_gets_the_inputs_that_it_names_and_the_image(write):
     ]
     (step,) = (tasks["announce"] for tasks in dags if "announce" in tasks)
     assert {"collect-training", "evaluate-model"} <= set(step["dependentTasks"])
-    assert set(step["inputs"]["parameters"]) == {"accuracy", "epochs"}
+    assert set(step["inputs"]["parameters"]) == {"score", "epochs"}
     assert set(step["inputs"]["artifacts"]) == {"model"}
     container = document["deploymentSpec"]["executors"]["exec-announce"]["container"]
     assert container["image"] == "europe-docker.pkg.dev/p/r/training:1"

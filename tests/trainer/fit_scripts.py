@@ -104,6 +104,7 @@ def optimizer_of_a_part():
     return prepare(model)
 
 
+@scenario
 def optimizers_by_variable():
     first = keras.optimizers.Adam(0.05, global_clipnorm=0.1)
     second = keras.optimizers.SGD(0.05, momentum=0.9, gradient_accumulation_steps=2)
@@ -115,10 +116,6 @@ def optimizers_by_variable():
         "mse",
     )
     return prepare(model)
-
-
-if hasattr(keras.optimizers, "MultiOptimizer"):  # Keras 3.12, the last for Python 3.10, has none.
-    scenario(optimizers_by_variable)
 
 
 @scenario

@@ -12,7 +12,8 @@ import numpy as np
 import tensorflow as tf
 
 from tests import small_records
-from trainer.data.schema import FILE_NAME, Dataset, Split, load_dataset
+from trainer.data.schema import EXTRA_ASSETS, FILE_NAME, Dataset, Split, load_dataset
+from trainer.exported import model_files
 
 
 def write_model(
@@ -39,6 +40,8 @@ def write_model(
 
     signatures = {"serving_default": from_images, "serving_examples": from_examples}
     tf.saved_model.save(tf.Module(), str(folder), signatures)
+    (folder / EXTRA_ASSETS).mkdir()
+    model_files.write_digests(str(folder))
     return str(folder)
 
 

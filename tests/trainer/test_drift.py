@@ -146,8 +146,8 @@ def test_columns_that_cant_be_compared_are_named_with_the_reason():
     assert {column.name for column in drifts.columns} == {"label", "fare", "payment"}
     assert drifts.format_not_compared() == (
         "not compared: hour (was identity, is hashed), company (only in the earlier data), image "
-        "(pixels have no statistics), zone (records of an earlier version have no counts of a "
-        "hashed column), firm (only in the later data)"
+        "(pixels have no statistics), zone (the records have no counts of a hashed "
+        "column), firm (only in the later data)"
     )
 
 

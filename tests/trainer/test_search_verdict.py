@@ -12,11 +12,16 @@ from scipy import stats
 from tests import replicas
 from tests.conftest import TRAINED
 from tests.refusals import refused
+from trainer import checked_json
 from trainer.evaluation.search_verdict import estimate_optimism, judge_search
 from trainer.metrics.comparison import Pairs, Scores, compare
 from trainer.report.search_page import render_search
 
 BAD = TRAINED.replace("0.002", "0.00001").replace("--epochs=6", "--epochs=1")
+
+
+def checked(content):
+    return json.dumps(checked_json.with_checksum(content))
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +42,7 @@ def searched(shared, run_here, digit_records, trained):
         (run / "4").mkdir()
         for number, options in enumerate((BAD, TRAINED, "", ""), 1):
             begun = {"trial": number, "values": dict(re.findall(r"--(\w+)=(\S+)", options))}
-            (run / str(number) / "trial.json").write_text(json.dumps(begun))
+            (run / str(number) / "trial.json").write_text(checked(begun))
 
     return shared("searched", train)
 
@@ -92,13 +97,13 @@ def test_value_of_another_type_in_a_file_of_a_trial_is_named(
 ):
     shutil.copytree(searched / "trials", tmp_path / "trials")
     file = tmp_path / "trials" / "run" / "2" / "trial.json"
-    file.write_text(json.dumps({"trial": 2, "values": {"epochs": value}}))
+    file.write_text(checked({"trial": 2, "values": {"epochs": value}}))
     options = {"metric": "loss", "is_rising": False, "confidence": 0.95}
     folders = str(searched / "defaults"), str(tmp_path / "trials")
     message = refused(judge_search, digit_records, *folders, **options)
     assert f"{file} is damaged (values: epochs is {json.dumps(value)} instead of text)" in message
     file = file.with_name("metrics.json")
-    file.write_text(json.dumps({"validation": {"loss": str(value)}}))
+    file.write_text(checked({"validation": {"loss": str(value)}}))
     message = refused(judge_search, digit_records, *folders, **options)
     assert f"{file} is damaged (validation: loss is " in message
 

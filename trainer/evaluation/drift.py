@@ -158,7 +158,7 @@ def _find_obstacle(before: Feature | None, now: Feature | None) -> str:
     if now.kind == "image":
         return "pixels have no statistics"
     if not before.statistics.keys() & now.statistics.keys() & {"quantiles", "counts"}:
-        return f"records of an earlier version have no counts of a {now.kind} column"
+        return f"the records have no counts of a {now.kind} column"
     return ""
 
 

@@ -57,7 +57,7 @@ def load_model(directory: str, name: str) -> keras.Model:
     find_model_class(name).register_layers()
     uri = join(directory, FILE_NAME)
     if not tf.io.gfile.exists(uri):
-        raise InputError(f"there is no {uri}: training did not finish, or predates such files")
+        raise InputError(f"there is no {uri}: training did not finish")
     model_files.check_beside(join(directory, "model"), FILE_NAME)
     try:
         return keras.saving.load_model(uri, compile=False)

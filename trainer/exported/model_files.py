@@ -41,8 +41,8 @@ def identify(model: str) -> str:
 def check(model: str, expected: str = "") -> None:
     """Raise InputError if a file of a SavedModel (URI) is damaged, missing or of another model.
 
-    A folder without a list of digests, which an earlier version of this project wrote, is only
-    checked against `expected`, the result of `identify` when the model was registered.
+    `expected` is the result of `identify` when the model was registered. Without it, a SavedModel
+    that another program exported, without a list of digests, is not checked.
     """
     if expected and identify(model) != expected:
         raise InputError(

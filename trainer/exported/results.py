@@ -45,16 +45,9 @@ def load(directory: str) -> Results:
         metrics = checked_json.parse(_read(uri))
     except ValueError as error:
         raise _damage(uri, error) from None
-    rename_rate(metrics)
     model_files.check_beside(join(directory, "model"), HISTORY)
     uri = join(directory, HISTORY)
     return Results(metrics, parse_history(_read(uri), uri))
-
-
-def rename_rate(values: dict[str, Any]) -> None:
-    """Rename the rate of training that an earlier version wrote, for images and rows alike."""
-    if "images_per_second" in values:
-        values["examples_per_second"] = values.pop("images_per_second")
 
 
 def parse_history(content: bytes, uri: str) -> list[dict[str, float | None]]:

@@ -53,7 +53,7 @@ def open_log(path: str) -> Log:
         raise InputError(f"{path!r} can't be written ({error.strerror}); give another") from None
 
     def append(instances: Sequence[Any]) -> None:
-        time = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="milliseconds")
+        time = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
         # One log record per request: a record per instance takes longer than its prediction.
         records = ({"time": time, "instance": instance} for instance in instances)
         lines = b"\n".join(to_json(record, fallback=np.ndarray.tolist) for record in records)

@@ -51,7 +51,7 @@ def read_entry(
     try:
         content = _load(path, base)
         name = f"{run}/{path.name}"
-        if content.get("name", name) != name:  # An earlier version wrote none.
+        if content.get("name", name) != name:  # Without a name, its checkpoints tell the version.
             return None
         outputs = {name: _from_json(value) for name, value in content["outputs"].items()}
         recorded, current = content["files"].items(), checksum_outputs(outputs).items()

@@ -9,7 +9,6 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from tests.faulty_emulator import OpenEmulator
-from tests.gcs.proxy import FaultyProxy
 from vertex_emulator.api_error import ApiError
 from vertex_emulator.artifact_registry import (
     REPOSITORY,
@@ -98,27 +97,6 @@ def expired_sign_in(folder):
     """Yield the path of a service account's key, which is refused while the block lasts."""
     with TokenServer() as server:
         yield write_key(folder / "expired.json", f"{server.url}/token")
-
-
-@contextlib.contextmanager
-def as_google(port, folder):
-    """Direct Google's hosts to a server on this machine; yield the variables for that.
-
-    The server also answers POST /token.
-    """
-    names = ("us-central1-aiplatform", "logging", "serviceusage", "cloudresourcemanager", "iam")
-    names += ("storage", "artifactregistry", "oauth2")
-    hosts = [*(f"{name}.googleapis.com" for name in names), "us-central1-kfp.pkg.dev"]
-    with FaultyProxy(port, folder, hosts=hosts) as proxy:
-        yield {
-            "HTTPS_PROXY": proxy.url,
-            "NO_PROXY": "127.0.0.1",
-            "REQUESTS_CA_BUNDLE": str(proxy.authority),
-            "GOOGLE_APPLICATION_CREDENTIALS": write_key(
-                folder / "key.json", "https://oauth2.googleapis.com/token"
-            ),
-            "VERTEX_AI_TRANSPORT": "rest",
-        }
 
 
 @contextlib.contextmanager

@@ -31,7 +31,7 @@ LABELS = {"made-by": "vertex-tensorflow-training", "recipe": "digits"}
 
 
 def now():
-    return datetime.datetime.now(datetime.timezone.utc)
+    return datetime.datetime.now(datetime.UTC)
 
 
 @dataclasses.dataclass

@@ -1,6 +1,7 @@
 """Uploads of compiled pipelines: versions, tags, and answers that are errors."""
 
 import hashlib
+import tomllib
 
 import pytest
 
@@ -8,7 +9,6 @@ from components.vertex import vertex_client
 from pipelines.cloud import upload
 from tests.child_processes import ROOT
 from tests.pipelines.cloud.conftest import IMAGE
-from trainer.toml_reader import tomllib
 from vertex_emulator.api_error import ApiError
 from vertex_emulator.artifact_registry import check_names
 

@@ -1,7 +1,6 @@
 """CustomJobs of the emulator are created, cancelled and deleted, whichever process runs them."""
 
 import contextlib
-import json
 import os
 
 import pytest
@@ -93,8 +92,8 @@ def test_damaged_job_state_is_reported_to_clients(clients, tmp_path):
     (folder,) = (tmp_path / "jobs").iterdir()
     wait_for(lambda: '"JOB_STATE_CANCELLED"' in (folder / "job.json").read_text())
     for job in ({}, {"name": name, "state": []}, {"name": name, "text": 5}, None):
-        content = {"job": job, "retries": 0, "replicas": []} if job is not None else []
-        (folder / "job.json").write_text(json.dumps(content))
+        content = {"job": job, "retries": 0, "replicas": []} if job is not None else {}
+        files.write_checked(folder / "job.json", content)
         with pytest.raises(exceptions.GoogleAPICallError, match=r"job\.json can't be read"):
             second.get_custom_job(name=name)
         assert not [*second.list_custom_jobs(parent=PARENT)]

@@ -4,7 +4,6 @@ import json
 import os
 import pathlib
 import re
-from urllib.parse import urlsplit
 
 import PIL.Image
 import pytest
@@ -13,10 +12,9 @@ from pipelines.project import settings
 from pipelines.project.connection import Connection
 from pipelines.runs import run_files
 from tests.child_processes import ROOT
-from tests.pipelines.emulator import bundle_replay
 from tests.pipelines.emulator.conftest import emulated
 from tests.pipelines.local.conftest import wait_for
-from tests.registry_service import candidate, registry_at
+from tests.registry_service import candidate, exported, registry_at
 
 PAGE = (ROOT / "docs" / "vertex.md").read_text()
 
@@ -127,21 +125,6 @@ def test_every_command_of_the_page_runs(rehearsal):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(2400)
-def test_rows_of_the_first_hour_show_what_they_say(rehearsal):
-    shown = rehearsal.run("python -m pipelines first-hour --yes")
-    assert "16 as expected, 0 other, 3 skipped" in shown
-    assert shown.count("skipped: only a person can do it") == 3
-    (path,) = rehearsal.folder.glob("first-hour-*[0-9].json")
-    text = path.read_text()
-    token = rehearsal.variables["VERTEX_AI_ACCESS_TOKEN"]
-    address = urlsplit(rehearsal.variables["VERTEX_AI_ENDPOINT"]).netloc
-    for secret in ("my-project", "training-runner", token, address):
-        assert secret not in text
-    bundle_replay.check_in_process(path)
-
-
-@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_scheduled_batch_uses_the_current_champion(rehearsal, untrained_model):
     text = (ROOT / "pipelines" / "recipes" / "digits.toml").read_text().partition("[retraining]")[0]
@@ -158,7 +141,7 @@ def test_scheduled_batch_uses_the_current_champion(rehearsal, untrained_model):
     for number in (1, 2):
         compared_with = f"scans@{number - 1}" if number > 1 else ""
         # Another URI is another version.
-        model = candidate(untrained_model + "/" * number, labels={"run": str(number)})
+        model = exported(untrained_model + "/" * number, run=str(number))
         registry.register("scans", model, "champion", compared_with)
         rehearsal.forward(7)
         wait_for(lambda n=number: list(rehearsal.runs().values()) == ["SUCCEEDED"] * n, 600)

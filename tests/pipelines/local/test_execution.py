@@ -98,7 +98,7 @@ def test_untaken_branch_is_skipped(small_package, tmp_path):
     result, _ = run_small(small_package, tmp_path, pools=pools, accuracy=0.5)
     assert result.state == "SUCCEEDED"
     assert states(result.summary)["record"] == "SKIPPED"
-    assert "verdict" not in result.summary
+    assert not result.summary["verdict"]
     (job,) = result.summary["custom_jobs"]
     assert job["state"] == "SUCCEEDED"
     (pool,) = job["worker_pools"]

@@ -178,7 +178,7 @@ def test_damaged_file_is_named_and_hides_its_own_model_alone(client, tmp_path, c
     text = file.read_text()
     assert change[0] in text
     file.write_text(text.replace(*change))
-    reason = r"digits.json can't be read \(.*repair it, or delete it"
+    reason = r"digits.json can't be read \(.*restore it, or delete it"
     for call in (
         lambda: client.get_model(name=DIGITS),
         lambda: upload(client, "two", parent_model=DIGITS),

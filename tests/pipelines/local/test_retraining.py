@@ -78,7 +78,7 @@ def test_unchanged_run_skips_training_with_a_verdict(start, champion):
     assert summary["verdict"] == "skipped"
     assert summary["gate"]["reason"] == f"nothing changed since {champion}"
     assert summary["custom_jobs"] == []
-    assert "registered" not in summary
+    assert not summary["registered"]
     assert f"verdict   skipped: nothing changed since {champion}\n" in shown
 
 

@@ -229,7 +229,7 @@ def show(capsys):
     """Show the results of a run; return the lines."""
 
     def show(**fields):
-        started = datetime.datetime.now(datetime.timezone.utc)
+        started = datetime.datetime.now(datetime.UTC)
         named = {"name": "digits-1", "backend": "this machine", "recipe": "digits"}
         show_results(Run(**named, state="SUCCEEDED", started=started, **fields))
         return capsys.readouterr().out.splitlines()

@@ -126,7 +126,7 @@ FORMS = {
     "seconds": (
         {"type": "date", "format": "seconds since 1970"},
         MOMENTS,
-        lambda moment: str(int(moment.replace(tzinfo=datetime.timezone.utc).timestamp())),
+        lambda moment: str(int(moment.replace(tzinfo=datetime.UTC).timestamp())),
         lambda moment: moment.replace(microsecond=0),
     ),
     "name": ({"type": "hashed", "buckets": 99}, st.sampled_from(["Café", "8", "x y"]), str, str),

@@ -15,6 +15,7 @@ import functools
 import itertools
 import math
 import os
+import tomllib
 from collections.abc import Iterable, Mapping
 from importlib.resources import files
 from typing import Any
@@ -22,7 +23,6 @@ from typing import Any
 import numpy as np
 
 from trainer.data.tables.values import parse_list
-from trainer.toml_reader import tomllib
 
 FITTING = 0.95
 """Share of the rows that must fit a format of dates or of lists."""

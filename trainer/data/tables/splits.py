@@ -108,10 +108,10 @@ def parse_time(text: str, form: DateForm) -> float:
     try:
         return parse_number(text)
     except ValueError:
-        # Python 3.10 reads no Z.
+        # Python reads no Z after a date without a time.
         moment = datetime.datetime.fromisoformat(text.strip().replace("Z", "+00:00"))
     if not moment.tzinfo:
-        moment = moment.replace(tzinfo=datetime.timezone.utc)
+        moment = moment.replace(tzinfo=datetime.UTC)
     return moment.timestamp()
 
 

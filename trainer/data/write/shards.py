@@ -69,7 +69,7 @@ class ShardResult:
             Shard(**content["shard"]),
             content["class_counts"],
             [Rejection(**rejection) for rejection in content["rejections"]],
-            content.get("copies", 0),  # A store may be older.
+            content["copies"],
         )
 
 
