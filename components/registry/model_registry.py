@@ -56,10 +56,13 @@ class Version:
         return MADE_BY.items() <= self.labels.items() or CHAMPION in self.aliases
 
     def check_files(self) -> None:
-        """Raise InputError if a file of the model has changed since its registration."""
-        digest = self.labels.get(FILES_LABEL)
+        """Raise InputError if a file of the model has changed since its registration.
+
+        A model of the user's own, which no run has registered, need not have digests.
+        """
+        digest = self.labels.get(FILES_LABEL, "")
         try:
-            if not digest:
+            if not digest and MADE_BY.items() <= self.labels.items():
                 raise InputError(
                     f"it has no label {FILES_LABEL!r}, the digest of its files: another version of "
                     "this project registered it; train the model again"
