@@ -123,7 +123,7 @@ def test_existing_machine_is_accepted(options):
         ("chief_machine_type=g2-standard-4", "accelerator_type=NVIDIA_L4 and"),
         (f"chief_machine_type=a2-highgpu-4g {TWO_A100}", "comes with 4 x NVIDIA_TESLA_A100, but 2"),
         ("chief_machine_type=", "is not a machine type of training on Vertex AI (configure-"),
-        ("image_uri=", "names no image"),
+        ("image_uri=", "image_uri is empty"),
         ("worker_count=1 ps_count=1 ps_machine_type=g2-standard-4", "which a ps of this job does"),
         ("evaluator_count=1 evaluator_machine_type=big", "is not a machine type"),
     ],

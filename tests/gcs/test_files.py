@@ -9,6 +9,7 @@ from components.artifact_metadata import set_content_type
 from components.registry.registered_model import digest_dataset
 from tests.refusals import refused
 from tests.trainer.data.picture_folders import two_classes, write
+from trainer import checked_json
 from trainer.data import storage
 from trainer.data.integrity import check_shards
 from trainer.data.schema import load_dataset
@@ -56,7 +57,8 @@ def test_report_gets_the_content_type_of_html(faulty, server):
 def test_results_are_read_from_a_bucket(proxy, server):
     error = refused(results.load, "gs://bucket/left")
     assert "left/metrics.json is missing: the chief did not" in error
-    server.put("left/metrics.json", b'{"steps": 3}')
+    metrics = checked_json.with_checksum({"steps": 3})
+    server.put("left/metrics.json", json.dumps(metrics).encode())
     server.put("left/history.csv", b"epoch,loss\n1,0.5\n")
     assert results.load("gs://bucket/left").history == [{"epoch": 1.0, "loss": 0.5}]
     server.put("left/dataset.json", b"{}")

@@ -103,7 +103,10 @@ def test_rows_with_unusable_weights_are_rejected(tmp_path):
         ({"weight_column": "size"}, "weight_column='size' is also a column of the label, of split"),
         ({"weight_column": "gone"}, "has no column 'gone'"),
         ({"weight_column": "none"}, "weight column 'none' is 0 in all training rows"),
-        ({"source": "digits", "columns": [], "label": {}}, "weight_column describe a table"),
+        (
+            {"source": "digits", "columns": [], "label": {}},
+            "has an effect only with a source of rows",
+        ),
     ],
 )
 def test_unusable_weights_are_refused(tmp_path, changes, message):
