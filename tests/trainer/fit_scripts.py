@@ -831,6 +831,20 @@ def state_that_begins_at_zero():
     return compiled("mse", metrics=[Average()])
 
 
+@scenario
+def right_answers():
+    class Same(keras.layers.Layer):
+        def build(self, _: Any) -> None:
+            self.unused = self.add_weight(trainable=False)
+
+        def call(self, inputs: Any) -> Any:
+            return inputs
+
+    model = keras.Sequential([keras.Input((4,)), Same()])
+    model.compile("sgd", "mse")
+    return prepare(model, draw(SOME)[0])
+
+
 @refused("is 0 or NaN for the first 11 rows")
 def metric_without_rows():
     def error(y: Any, outputs: Any) -> Any:
