@@ -2,6 +2,7 @@ import concurrent.futures
 import json
 import subprocess
 import sys
+from contextlib import nullcontext
 
 import keras
 import numpy as np
@@ -174,6 +175,37 @@ def test_alone_it_is_keras_with_checkpoints(name, tmp_path):
     assert losses == expected
     for weight, value in zip(known.get_weights(), model.get_weights(), strict=True):
         np.testing.assert_array_equal(weight, value)
+
+
+class Noise(keras.layers.Layer):
+    """Adds draws of a generator of TensorFlow."""
+
+    def __init__(self):
+        super().__init__()
+        self.generator = tf.random.Generator.from_seed(3)
+
+    def call(self, inputs):
+        return inputs + self.generator.normal(tf.shape(inputs))
+
+
+@pytest.mark.parametrize("in_data", [False, True])
+def test_draws_of_a_layer_go_on_and_those_of_data_are_warned_of(in_data, tmp_path):
+    def train(train_model, epochs, **options):
+        keras.utils.set_random_seed(1)
+        layer, data = Noise(), tf.data.Dataset.from_tensors((tf.ones((5, 2)), tf.ones((5, 1))))
+        if in_data:
+            data = data.map(lambda x, y: (layer(x), y))
+        layers = [keras.Input((2,)), *[layer] * (not in_data), keras.layers.Dense(1)]
+        model = keras.Sequential(layers)
+        model.compile("sgd", "mse")
+        return train_model(model, data, epochs=epochs, verbose=0, **options).history["loss"]
+
+    warned = pytest.warns(match="the data use the variable") if in_data else nullcontext()
+    with warned:
+        train(fit, 2, directory=str(tmp_path))
+    with warned:
+        losses = train(fit, 4, directory=str(tmp_path))
+    assert (losses == train(keras.Model.fit, 4)) is not in_data
 
 
 class Ends(keras.callbacks.Callback):

@@ -21,6 +21,7 @@ _PARTS = (
     keras.random.SeedGenerator,
     keras.regularizers.Regularizer,
     tf.Module,
+    tf.random.Generator,
 )
 
 

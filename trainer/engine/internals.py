@@ -525,6 +525,12 @@ def is_unordered(dataset: tf.data.Dataset) -> bool:
     return getattr(dataset, "_deterministic", None) == "false"
 
 
+def list_read(dataset: tf.data.Dataset) -> list[tf.Variable]:
+    """Return the variables that the functions of a dataset use. Unnecessary if tf.data told it."""
+    functions = dataset._functions()
+    return [variable for one in functions for variable in one.function.graph.variables]
+
+
 def get_graph(dataset: tf.data.Dataset) -> tf.compat.v1.GraphDef:
     """Return a dataset's graph. Unnecessary if tf.data told whether an interleave is ordered."""
     return tf.compat.v1.GraphDef.FromString(dataset._as_serialized_graph().numpy())

@@ -1,5 +1,7 @@
 """The order in which a tf.data.Dataset is read: by all workers, and by a training that goes on."""
 
+import itertools
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,6 +23,13 @@ def check_order(data: Any, validation: Any, workers: int, directory: str, steps:
         raise InputError(
             f"the data have deterministic=False, so that {reader} would read them in another "
             "order, and rows twice or never; leave it out of their map, interleave and options"
+        )
+    if directory and (used := [*itertools.chain(*map(internals.list_read, _walk(data)))]):
+        warnings.warn(
+            f"the data use the variable {used[0].name!r}, as layers and generators that draw do, "
+            "which no checkpoint has, so that a training that goes on has other draws; call the "
+            "layer in the model, or draw by functions of tf.random",
+            stacklevel=3,
         )
     if directory and isinstance(validation, tf.data.Dataset):
         shuffled = {id(one) for one in _walk(data) if internals.draws_order(one)}
