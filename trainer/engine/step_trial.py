@@ -49,6 +49,8 @@ _BATCHWISE = {"circle", "dice", "tversky"}
 """Keras' losses that are no means over rows."""
 _MIXING = ("layers.preprocessing.", "layers.core.lambda_layer")
 """Modules of Keras' layers that may mix the rows of a batch."""
+_OF_ROWS = (keras.layers.Normalization, keras.layers.Rescaling)
+"""Layers of these modules that don't."""
 _BATCH_LAYERS = (
     keras.layers.AugMix,
     keras.layers.CutMix,
@@ -78,7 +80,7 @@ def _is_of_rows(layer: keras.Layer) -> bool:
     return (
         is_of_keras(type(layer))
         and not getattr(layer, "stateful", False)  # States of so many rows.
-        and not is_of_keras(type(layer), *_MIXING)
+        and (isinstance(layer, _OF_ROWS) or not is_of_keras(type(layer), *_MIXING))
         and all(is_of_keras(function) for function in functions if function is not None)
     )
 

@@ -7,6 +7,7 @@ import keras
 import tensorflow as tf
 
 from trainer.data.read import reader
+from trainer.data.schema import limit_examples
 from trainer.engine import tried_step
 from trainer.engine.step_trial import ROWS_TRIED
 from trainer.engine.strategies import distribute
@@ -25,7 +26,8 @@ def make_step(
     local_replicas = len(model.distribute_strategy.extended.worker_devices)
 
     def read_rows() -> Any:
-        batches = reader.read_for_keras(model.task.dataset, "train", ROWS_TRIED)
+        first = limit_examples(model.task.dataset, "train", ROWS_TRIED)
+        batches = reader.read_for_keras(first, "train", ROWS_TRIED)
         inputs, labels, *_ = next(iter(batches))
         return inputs, labels, tf.ones(len(labels))
 
