@@ -129,7 +129,7 @@ def _measure_worker(dataset: Dataset, folder: Path, turns: int) -> None:
     """Write the images/s of this process's steps with another's, and without, of each turn."""
     import tensorflow as tf
 
-    from trainer.engine import strategies
+    from trainer.engine import agreement, strategies
     from trainer.engine.cluster import from_environment
     from trainer.training.loop import TrainingLoop
 
@@ -158,12 +158,12 @@ def _measure_worker(dataset: Dataset, folder: Path, turns: int) -> None:
         for _ in range((runs[0].pass_steps - 1) // STEPS):
             turn = []
             for run, batches in zip(runs, given, strict=True):
-                strategies.barrier(together)
+                agreement.barrier(together)
                 take = functools.partial(run.run_steps, batches, 1)
                 turn.append(_rate(STEPS, take) * run.config.batch_size / BATCH)
             rates.append(turn)
     (folder / f"rates-{cluster.trainer_index}.json").write_text(json.dumps(rates))
-    strategies.barrier(together)
+    agreement.barrier(together)
 
 
 if __name__ == "__main__":
