@@ -45,7 +45,9 @@ def rows() -> list[Row]:
     recipe = recipes.load(RECIPE).parameters
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        options = dataclasses.replace(recipe.records, data_dir=str(prepared.parent))
+        options = recipe.records
+        if options.source.startswith("tfds:"):
+            options = dataclasses.replace(options, data_dir=str(prepared.parent))
         dataset = create_tfrecords(options, str(folder / "records"), progress=lambda line: None)
         _score_on_test_images(dataset)
         tutorial = dataclasses.replace(recipe.training, **TUTORIAL)
