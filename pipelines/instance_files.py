@@ -15,8 +15,7 @@ from trainer.data.tables.columns import AUTO
 from trainer.data.tables.dialect import PLAIN, Dialect, parse_dialect
 from trainer.data.tables.table_source import check_header, missing_column
 from trainer.errors import InputError
-from trainer.fields import suggest
-from trainer.formats import listing
+from trainer.formats import listing, suggest
 
 
 def read(

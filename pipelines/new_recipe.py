@@ -31,8 +31,8 @@ from trainer.data.tables.table_sample import SAMPLE_ROWS
 from trainer.data.totals import count_rejections
 from trainer.data.write.record_options import RecordOptions
 from trainer.errors import InputError
-from trainer.fields import build, convert, pick, suggest, type_of
-from trainer.formats import duration, listing, number_of
+from trainer.fields import build, convert, pick, type_of
+from trainer.formats import duration, listing, number_of, suggest
 from trainer.process_pool import available_cores
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")

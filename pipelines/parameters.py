@@ -20,6 +20,7 @@ from trainer.data.write.record_options import EngineOptions, RecordOptions
 from trainer.effects import check_effects, find_without_effect
 from trainer.errors import InputError
 from trainer.evaluation.gate_options import CHAMPION, GateOptions, check_floors
+from trainer.formats import suggest
 from trainer.models import MODELS, open_model
 from trainer.tasks.label_kinds import check_label_options, kind_of
 from trainer.training.config import TrainingConfig
@@ -85,7 +86,7 @@ def check_parameters(
         for name in values:
             if name not in PARAMETERS:
                 listing = "; `python -m pipelines parameters` lists them"
-                hint = fields.suggest(name, PARAMETERS, listing)
+                hint = suggest(name, PARAMETERS, listing)
                 if isinstance(values[name], dict):
                     hint = f"; set parameters above the first table, without [{name}]"
                 raise InputError(f"unknown parameter {name!r}{hint}")

@@ -10,6 +10,7 @@ from pipelines.recipe import Recipe
 from pipelines.run_options import Batch
 from trainer import fields
 from trainer.errors import InputError
+from trainer.formats import suggest
 from vertex_facts import UsageError, resource_names
 from vertex_facts.prediction_machines import check_prediction_machine
 
@@ -37,7 +38,7 @@ def complete_values(recipe: Recipe, values: Mapping[str, Any], *, origin: str) -
     try:
         for name in values:
             if name not in defaults:
-                hint = fields.suggest(name, defaults)
+                hint = suggest(name, defaults)
                 raise InputError(f"batch prediction has no parameter {name!r}{hint}")
         for group in TOPICS.values():
             checked |= vars(fields.build(group, fields.pick(group, {**defaults, **values})))

@@ -19,6 +19,7 @@ from pipelines.run_options import FALLBACK, RunOptions, Search, split_document
 from trainer import fields
 from trainer.data import storage
 from trainer.errors import InputError
+from trainer.formats import suggest
 from trainer.tasks.label_kinds import kind_of
 from trainer.toml_reader import parse_toml
 from trainer.training.config import TrainingConfig
@@ -131,7 +132,7 @@ def load(name: str, *folders: Path) -> Recipe:
     if name not in paths and base in paths:
         return load(base, *folders).as_search({}, {})
     if name not in paths:
-        hint = fields.suggest(name, paths)
+        hint = suggest(name, paths)
         if name.endswith(".toml"):
             hint = f"; give the name of a file in {USER_DIRECTORY}/, without .toml"
         raise InputError(f"no recipe {name!r}{hint}")

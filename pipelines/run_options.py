@@ -34,6 +34,7 @@ from pipelines import user_steps
 from trainer import fields
 from trainer.errors import InputError
 from trainer.fields import option
+from trainer.formats import suggest
 from vertex_facts import cron
 from vertex_facts.machine_types import find_types, list_offered_accelerators
 
@@ -66,7 +67,7 @@ class Schedule:
         cron.parse_fields(self.cron)
         known = _list_time_zones()
         if known and self.time_zone not in known:
-            hint = fields.suggest(self.time_zone, known, ", such as 'Europe/Berlin'")
+            hint = suggest(self.time_zone, known, ", such as 'Europe/Berlin'")
             raise InputError(f"time_zone={self.time_zone!r} is not an IANA time zone{hint}")
         for name in ("start", "end"):
             value = getattr(self, name)
@@ -219,7 +220,7 @@ class RunOptions:
                 raise InputError(f"{origin} is not a table; write [[fallbacks]] above its values")
             for name in fallback:
                 if name not in FALLBACK:
-                    hint = fields.suggest(name, FALLBACK)
+                    hint = suggest(name, FALLBACK)
                     raise InputError(f"{origin}: {name!r} is not a parameter of machines{hint}")
 
 

@@ -9,8 +9,8 @@ import importlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from trainer import fields
 from trainer.errors import InputError, one_line
+from trainer.formats import suggest
 from trainer.plugins import find_module_file
 
 OFFERED = (
@@ -43,7 +43,7 @@ def _load_component(name: str) -> Any:
     if not isinstance(component, BaseComponent) or isinstance(component, GraphComponent):
         known = [key for key, value in content.items() if isinstance(value, BaseComponent)]
         remedy = "; decorate its function with @dsl.component"
-        hint = fields.suggest(attribute, known, remedy) if component is None else remedy
+        hint = suggest(attribute, known, remedy) if component is None else remedy
         raise InputError(f"steps={name!r}: {file} has no KFP component {attribute!r}{hint}")
     return component
 
@@ -61,9 +61,7 @@ def add(name: str, available: Mapping[str, Any]) -> None:
         if key in available:
             arguments[key] = available[key]
         elif not spec.optional:
-            hint = fields.suggest(
-                key, available, f"; name a parameter or one of {', '.join(OFFERED)}"
-            )
+            hint = suggest(key, available, f"; name a parameter or one of {', '.join(OFFERED)}")
             raise InputError(f"steps={name!r}: the pipeline has no value for input {key!r}{hint}")
     try:
         task = component(**arguments)

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-import difflib
 import functools
 import json
 import re
@@ -28,7 +27,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin, get_type_h
 
 from trainer.conditions import Condition
 from trainer.errors import InputError
-from trainer.formats import listing
+from trainer.formats import suggest
 
 if TYPE_CHECKING:
     from pydantic_core import SchemaValidator
@@ -103,26 +102,6 @@ def type_of(cls: type, name: str) -> type:
     """Return the plain Python type (str, int, float, bool, list or dict) of field `name`."""
     hint = _hints(cls)[name]
     return get_origin(hint) or hint
-
-
-def suggest(name: str, known: Iterable[str], otherwise: str | None = None) -> str:
-    """Return `; did you mean 'x'?` for the closest of `known`, ignoring case.
-
-    If there is no close name, return `otherwise`; default: the list of `known`.
-    """
-    by_lower_case = {choice.lower(): choice for choice in known}
-    given = name.lower()
-    # Typing errors are rarely in the first letter, which most words alike by chance differ in.
-    alike = [lower for lower in by_lower_case if lower[:1] == given[:1]]
-    close = (
-        difflib.get_close_matches(given, by_lower_case, n=1, cutoff=0.8)
-        # The user may have given a part of a name: T4 for NVIDIA_TESLA_T4.
-        or sorted((lower for lower in by_lower_case if given in re.split("[_-]", lower)), key=len)
-        or difflib.get_close_matches(given, alike, n=1, cutoff=0.6)
-    )
-    if close:
-        return f"; did you mean {by_lower_case[close[0]]!r}?"
-    return f"; known: {listing(sorted(by_lower_case.values()))}" if otherwise is None else otherwise
 
 
 def convert(name: str, value: Any, kind: Any) -> Any:

@@ -1,6 +1,8 @@
-"""Format numbers, durations and values for people; the report's templates use them as filters."""
+"""Format numbers, durations, names and values for people; templates use them as filters."""
 
+import difflib
 import json
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -51,6 +53,26 @@ def listing(names: Iterable[str], width: int = 300) -> str:
     text = ", ".join(names)
     shown = text[:width]
     return text if text == shown else f"{shown.rpartition(', ')[0] or shown}, ..."
+
+
+def suggest(name: str, known: Iterable[str], otherwise: str | None = None) -> str:
+    """Return `; did you mean 'x'?` for the closest of `known`, ignoring case.
+
+    If there is no close name, return `otherwise`; default: the list of `known`.
+    """
+    by_lower_case = {choice.lower(): choice for choice in known}
+    given = name.lower()
+    # Typing errors are rarely in the first letter, which most words alike by chance differ in.
+    alike = [lower for lower in by_lower_case if lower[:1] == given[:1]]
+    close = (
+        difflib.get_close_matches(given, by_lower_case, n=1, cutoff=0.8)
+        # The user may have given a part of a name: T4 for NVIDIA_TESLA_T4.
+        or sorted((lower for lower in by_lower_case if given in re.split("[_-]", lower)), key=len)
+        or difflib.get_close_matches(given, alike, n=1, cutoff=0.6)
+    )
+    if close:
+        return f"; did you mean {by_lower_case[close[0]]!r}?"
+    return f"; known: {listing(sorted(by_lower_case.values()))}" if otherwise is None else otherwise
 
 
 def size(count: int) -> str:

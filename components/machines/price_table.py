@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from trainer.errors import InputError
-from trainer.fields import suggest
+from trainer.formats import suggest
 from vertex_facts.machine_types import accelerators, disk_types, find_types, serving_types, types
 
 PATH = Path(__file__).with_name("prices.toml")

@@ -18,6 +18,7 @@ from typing import Any
 from trainer import fields
 from trainer.errors import InputError
 from trainer.fields import option
+from trainer.formats import suggest
 from trainer.models import find_model_class
 from trainer.training.config import TrainingConfig, override
 from vertex_facts.json_numbers import to_whole_numbers
@@ -210,7 +211,7 @@ def _find_type(name: str, config: TrainingConfig) -> type:
     }
     known = {key for key, kind in kinds.items() if key not in _FIXED and kind not in (list, dict)}
     if name not in known:
-        raise InputError(f"{name!r} can't be searched{fields.suggest(name, known)}")
+        raise InputError(f"{name!r} can't be searched{suggest(name, known)}")
     return kinds[name]
 
 

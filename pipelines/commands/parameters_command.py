@@ -12,7 +12,8 @@ from pipelines.parameters import PARAMETERS, TOPICS
 from pipelines.printing import Console
 from trainer.data.tables.columns import KEYS, MEANINGS, Column, Cross, SplitBy
 from trainer.errors import InputError
-from trainer.fields import default_of, suggest, type_of
+from trainer.fields import default_of, type_of
+from trainer.formats import suggest
 from trainer.models import MODELS
 from trainer.models.backbone_table import BACKBONES
 

@@ -7,6 +7,7 @@ import pytest
 from tests.refusals import refused
 from trainer import fields
 from trainer.fields import option
+from trainer.formats import suggest
 from trainer.training.config import TrainingConfig, config_uri, write_config
 from trainer.training.job import parse
 
@@ -57,7 +58,7 @@ def test_value_gets_its_fields_type(name, raw, expected):
     ],
 )
 def test_only_a_similar_name_is_suggested(name, known, hint):
-    suggested = fields.suggest(name, known)
+    suggested = suggest(name, known)
     assert suggested.startswith(hint)
     assert len(suggested) < 400
 

@@ -12,7 +12,7 @@ from typing import Any
 from trainer.data import storage
 from trainer.data.storage import join
 from trainer.errors import InputError
-from trainer.fields import suggest
+from trainer.formats import suggest
 
 FILE_NAME = "dataset.json"
 EXTRA_ASSETS = "assets.extra"

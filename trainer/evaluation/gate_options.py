@@ -6,7 +6,8 @@ from collections.abc import Collection, Sequence
 
 from trainer.conditions import when
 from trainer.errors import InputError
-from trainer.fields import option, suggest
+from trainer.fields import option
+from trainer.formats import suggest
 from trainer.metrics import COMPARISONS, PERMUTATIONS
 from trainer.tasks.label_kinds import labels_of
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from trainer import fields, plugins
 from trainer.conditions import Condition
 from trainer.errors import InputError
+from trainer.formats import suggest
 from trainer.models import user_models
 from trainer.models.model import Model
 
@@ -33,7 +34,7 @@ def find_model_class(name: str) -> type[Model]:
         return MODELS[name]
     installed = plugins.list_entry_points(ENTRY_POINTS)
     if name not in installed:
-        hint = fields.suggest(name, [*MODELS, *installed])
+        hint = suggest(name, [*MODELS, *installed])
         raise InputError(f"model={name!r} is neither a known model nor MODULE:FUNCTION{hint}")
     return user_models.make_model_class(installed[name])
 

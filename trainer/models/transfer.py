@@ -15,7 +15,8 @@ from trainer.data import storage
 from trainer.data.schema import Dataset
 from trainer.data.storage import join
 from trainer.errors import InputError
-from trainer.fields import build, option, suggest
+from trainer.fields import build, option
+from trainer.formats import suggest
 from trainer.models.backbone_table import BACKBONES, IMAGENET, NO_WEIGHTS, WEIGHTS_SUFFIXES
 from trainer.models.model import Model
 from trainer.tasks import task_of

@@ -21,8 +21,7 @@ from trainer.data.tables.columns import FEATURES, argument_names
 from trainer.data.tables.inputs import MISSING
 from trainer.data.tables.number_forms import MAX_FLOAT, parse_number
 from trainer.data.tables.values import ValueForms
-from trainer.fields import suggest
-from trainer.formats import listing
+from trainer.formats import listing, suggest
 from trainer.serving.instances import (
     DEFAULT,
     EXAMPLES,

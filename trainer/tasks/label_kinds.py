@@ -7,7 +7,7 @@ from typing import Any
 from trainer.conditions import Condition
 from trainer.data.schema import Dataset
 from trainer.errors import InputError
-from trainer.fields import suggest
+from trainer.formats import suggest
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,7 +16,7 @@ from trainer import plugins
 from trainer.data.images.image_source import ImageSource
 from trainer.data.source import Example, Reference, Rejection, SourceKind, digest
 from trainer.errors import InputError, first_line
-from trainer.fields import suggest
+from trainer.formats import suggest
 
 __all__ = ["Example", "ImageSource", "Reference", "Rejection", "SourceKind", "digest"]
 

@@ -19,7 +19,7 @@ from trainer.data.tables.file_formats import HEAD_BYTES
 from trainer.data.tables.table_source import FileReader
 from trainer.data.tables.text_stream import find_mark
 from trainer.errors import InputError, first_line
-from trainer.fields import suggest
+from trainer.formats import suggest
 
 if TYPE_CHECKING:
     from trainer.data.tables.rows import Block, Rows

@@ -34,7 +34,7 @@ from trainer.data.tables.table_sample import (
     tell_form,
 )
 from trainer.errors import InputError
-from trainer.fields import suggest
+from trainer.formats import suggest
 
 MOST_QUANTILES = 64
 _KEY = re.compile(r"(^|_|(?<=[a-z]))(id|key|uuid|guid|index)$", re.IGNORECASE)

@@ -27,7 +27,7 @@ from trainer.data.tables.dates import EPOCHS, DateForm
 from trainer.data.tables.dialect import parse_dialect
 from trainer.data.tables.number_forms import FORMATS
 from trainer.errors import InputError
-from trainer.fields import suggest
+from trainer.formats import suggest
 
 
 def parse_schema(options: SourceOptions) -> TableSchema:

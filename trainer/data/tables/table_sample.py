@@ -28,7 +28,7 @@ from trainer.data.tables.number_forms import NumberForm, is_number
 from trainer.data.tables.parsing import find_headers
 from trainer.data.tables.rows import Block, Rows
 from trainer.errors import InputError
-from trainer.fields import suggest
+from trainer.formats import suggest
 
 SAMPLE_ROWS = 200_000
 """Number of rows that are read, unless the block with the last one has more."""

@@ -17,8 +17,7 @@ from trainer.data.tables.columns import TableSchema
 from trainer.data.tables.dialect import Sniffed, parse_dialect
 from trainer.data.tables.schema_parser import parse_schema
 from trainer.errors import InputError
-from trainer.fields import suggest
-from trainer.formats import choices
+from trainer.formats import choices, suggest
 
 if TYPE_CHECKING:
     from trainer.data.tables.rows import Block
