@@ -18,7 +18,6 @@ unsupported = $(PYTHON) is $(or $(shell $(PYTHON) --version 2>/dev/null),missing
 # The stamp is a copy of the lock, so packages are installed again only if the lock changed. An environment of
 # another Python, or one without pip, is replaced: its creation was interrupted. --no-deps: the lock is complete, and
 # pip would take the newest version of a package that another one requires with extras, for which there is no hash.
-# project.pth puts emulator/, whose path from the environment it has, on the import path.
 $(READY): FORCE
 	$(if $(and $(call supported,$(BIN)/python),$(wildcard $(VENV)/lib/*/site-packages/pip)),, \
 	  $(if $(call supported,$(PYTHON)),@$(PYTHON) -m venv --clear $(VENV),$(error $(unsupported))))
@@ -27,7 +26,6 @@ $(READY): FORCE
 	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517 --no-deps --require-hashes -r requirements.lock \
 	    && cp requirements.lock $@; \
 	}
-	@for site in $(VENV)/lib/*/site-packages; do echo ../../../../emulator > $$site/project.pth; done
 
 run: $(READY) ## Train, evaluate and judge the digits recipe on this machine
 	@$(BIN)/python -m pipelines run digits --local
@@ -81,10 +79,12 @@ benchmark: $(READY) ## Compare with the alternatives, side by side
 
 lock: $(READY) ## Resolve pyproject.toml into requirements.lock and containers/*.lock
 	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --extra dev --generate-hashes \
-	  --no-emit-index-url --no-annotate --no-header --output-file requirements.lock pyproject.toml
+	  --no-emit-index-url --no-annotate --no-header --no-emit-package vertex-emulator \
+	  --output-file requirements.lock pyproject.toml
 	@cp requirements.lock $(VENV)/whole.lock
 	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --extra dev --extra dataflow \
-	  --generate-hashes --no-emit-index-url --no-annotate --no-header --output-file $(VENV)/whole.lock pyproject.toml
+	  --generate-hashes --no-emit-index-url --no-annotate --no-header --no-emit-package vertex-emulator \
+	  --output-file $(VENV)/whole.lock pyproject.toml
 	@awk 'NR == FNR { if (/^[^ ]/) same[$$0] = 1; next } /^[^ ]/ { differs = !same[$$0] } differs' \
 	  requirements.lock $(VENV)/whole.lock > containers/dataflow.lock
 	@for name in build cpu gpu serving; do \

@@ -6,7 +6,9 @@
 import sys
 from pathlib import Path
 
-PACKAGES = {"components", "pipelines", "trainer"}
+PACKAGES = {"components", "pipelines", "trainer", "vertex"}
+OURS = ("vertex_emulator-", "vertex_tensorflow_training-")
+"""Beginnings of the names of this project's distributions."""
 EXIT_USAGE = 2
 
 
@@ -35,7 +37,7 @@ def find_conflict() -> str:
             for listing in folder.glob("*.dist-info/top_level.txt"):
                 names = listing.read_text(encoding="utf-8").split()
                 same = PACKAGES.intersection(names)
-                if same and Path(__file__).stem not in names:
+                if same and not listing.parent.name.startswith(OURS):
                     return (
                         f"{listing.parent.name} installed a package {min(same)} over this "
                         "project's; rename that package, and install both projects again"

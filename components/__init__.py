@@ -1,5 +1,5 @@
 """KFP components: a typed function each, which calls `trainer`."""
 
-from vertex_facts import lazy_services
+from vertex.facts import lazy_services
 
 lazy_services.install()

@@ -8,8 +8,8 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from components.vertex.cloud_errors import as_input_error
-from vertex_facts.jobs import TASK_BYTES
+from vertex.client.cloud_errors import as_input_error
+from vertex.facts.jobs import TASK_BYTES
 
 CLASSES_BYTES = TASK_BYTES // 4
 """Largest size of the records' list of classes, which is an input of every later task."""

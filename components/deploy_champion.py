@@ -9,9 +9,9 @@ from components.planning.prediction_options import ServingOptions
 from components.registry.endpoints import Endpoints
 from components.registry.model_registry import connect_registry
 from components.typed import component
-from components.vertex.cloud_errors import as_input_error
-from components.vertex.vertex_client import connect_vertex
-from trainer.errors import InputError
+from vertex.client.cloud_errors import as_input_error
+from vertex.client.vertex_client import connect_vertex
+from vertex.errors import InputError
 
 
 @component

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from kfp import dsl
 
 from components import artifact_metadata
-from components.machines.worker_pools import MachineOptions
+from components.planning.worker_pools import MachineOptions
 from components.registry.model_registry import Version
 from components.registry.registered_model import RegisteredModel
 from components.typed import component

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from components.typed import component
 from trainer.data.write.fingerprint import fingerprint
-from trainer.formats import count
+from vertex.formats import count
 
 
 class Listed(NamedTuple):

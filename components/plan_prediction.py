@@ -9,9 +9,9 @@ from components.planning import prediction_input
 from components.planning.prediction_options import BIGQUERY, PredictionOptions, format_of
 from components.registry.model_registry import connect_registry
 from components.typed import component
-from components.vertex.cloud_errors import as_input_error
 from trainer.data.schema import find_training_data
 from trainer.data.tables.columns import list_columns
+from vertex.client.cloud_errors import as_input_error
 
 
 class PredictionPlan(NamedTuple):

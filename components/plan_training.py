@@ -5,20 +5,19 @@ from typing import Any, NamedTuple
 
 from kfp import dsl
 
-from components.machines.worker_pools import (
+from components.planning.code_digest import code_digest, configuration_digest
+from components.planning.pipeline_options import JobOptions, PipelineOptions, RegistryOptions
+from components.planning.preparation import check_job, find_warm_start, prepare
+from components.planning.worker_pools import (
     MachineOptions,
     build_worker_pool_specs,
     check_gpu_image,
 )
-from components.planning.code_digest import code_digest, configuration_digest
-from components.planning.pipeline_options import JobOptions, PipelineOptions, RegistryOptions
-from components.planning.preparation import check_job, find_warm_start, prepare
 from components.registry.model_upload import check_serving_image, to_label
 from components.registry.registered_model import RegisteredModel, digest_dataset, training_labels
 from components.typed import component
 from trainer.data import schema
 from trainer.data.write.record_options import EngineOptions
-from trainer.errors import InputError
 from trainer.fields import default_of
 from trainer.models import find_user_module
 from trainer.tasks import name_task
@@ -28,6 +27,7 @@ from trainer.training.config import (
     override,
     write_config,
 )
+from vertex.errors import InputError
 
 
 class Plan(NamedTuple):

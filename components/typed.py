@@ -18,8 +18,8 @@ from typing import Any
 from kfp import dsl
 
 from trainer.effects import check_effects
-from trainer.errors import exit_on_input_error
 from trainer.fields import build, pick, type_of
+from vertex.errors import exit_on_input_error
 
 RUNTIME = {"_KFP_RUNTIME": "true"}
 """KFP's variable for a running step, which skips imports that only compiling needs (0.5 s)."""
@@ -67,6 +67,6 @@ def component(function: Callable[..., Any]) -> Any:
     if RUNTIME.items() <= os.environ.items():
         return call
     # Imported here: reads the table of machines, which a running step does not need.
-    from components.machines.worker_pools import IMAGE
+    from components.planning.worker_pools import IMAGE
 
     return dsl.component(call, base_image=IMAGE, target_image=IMAGE)

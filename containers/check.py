@@ -18,7 +18,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-PACKAGES = ("trainer", "components", "vertex_facts")
+PACKAGES = ("trainer", "components", "vertex")
 SERVING = "trainer.serving"
 """Imported only in the serving image; the other images have no web server."""
 BEAM = "trainer.data.write.beam_pipeline"
@@ -28,7 +28,7 @@ COMMANDS = {
     "serving": {SERVING: "--host"},
 }
 """For each target, modules and a word that `python -m MODULE --help` must print."""
-UNWANTED = ("mypy", "pip", "pipelines", "pytest", "ruff", "tests", "uv", "vertex_emulator")
+UNWANTED = ("mypy", "pip", "pipelines", "pytest", "ruff", "tests", "uv", "vertex.emulator")
 DRIVER = "libcuda.so.1"
 """The machine's driver, which is mounted into the container."""
 

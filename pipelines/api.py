@@ -9,8 +9,8 @@
     run.state, run.verdict, run.validation["accuracy"], run.metrics["accuracy"]
     model = api.load_model(api.results("latest"))       # a keras.Model
 
-A mistake in a recipe or a value raises trainer.errors.InputError with a one-line message, and a
-region or name that Vertex AI refuses raises vertex_facts.UsageError.
+A mistake in a recipe or a value raises vertex.errors.InputError with a one-line message, and a
+region or name that Vertex AI refuses raises vertex.errors.InputError.
 """
 
 from __future__ import annotations
@@ -25,8 +25,7 @@ from pipelines.printing import Console, say
 from pipelines.recipe import Recipe, list_names, load
 from pipelines.runs import run_folders
 from pipelines.runs.run import Run, find_trial
-from trainer.errors import InputError
-from vertex_facts import UsageError
+from vertex.errors import InputError
 
 if TYPE_CHECKING:
     import keras
@@ -57,7 +56,7 @@ def plan(
         rates: prices per hour that override the table's, such as "n1-standard-4=0.2".
         origin: where `values` come from, for messages.
     """
-    from components.machines.worker_pools import build_worker_pool_specs
+    from components.planning.worker_pools import build_worker_pool_specs
     from pipelines import plan as planning
     from pipelines.package import read_images
 
@@ -75,9 +74,9 @@ def plan(
 
 def _measure_source(options: SourceOptions, settings: Settings) -> BilledBytes | str:
     """Return what a run is billed for reading its source, "" for nothing, or why it is unknown."""
-    from components.vertex.cloud_errors import CloudError, translated
     from pipelines.project.connection import Connection
     from trainer.data.sources import parse_source
+    from vertex.client.cloud_errors import CloudError, translated
 
     kind, place = parse_source(options.source)
     if not kind.billed:
@@ -86,7 +85,7 @@ def _measure_source(options: SourceOptions, settings: Settings) -> BilledBytes |
         with translated("asking for its size"):
             call = Connection(settings).call_api
             return kind.measure(place, options, settings.project, call)
-    except (CloudError, InputError, UsageError) as error:
+    except (CloudError, InputError) as error:
         return str(error)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from kfp import compiler, dsl
 
-from components.machines.worker_pools import GPU_IMAGE, IMAGE
+from components.planning.worker_pools import GPU_IMAGE, IMAGE
 from pipelines import prediction_values
 from pipelines.package import read_images
 from pipelines.parameters import with_parameters
@@ -16,8 +16,8 @@ from pipelines.prediction_values import batch_name
 from pipelines.recipe import Recipe, to_id
 from pipelines.training_pipeline import training
 from trainer.data import storage
-from trainer.errors import InputError
-from vertex_facts import resource_names
+from vertex.errors import InputError
+from vertex.facts import resource_names
 
 _UNORDERED_DEFAULT = re.compile(r"^(#    \w+: (?:list|dict)) \[Default: .*\]$", re.MULTILINE)
 

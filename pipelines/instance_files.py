@@ -14,8 +14,8 @@ from trainer.data.sources import parse_source
 from trainer.data.tables.columns import AUTO
 from trainer.data.tables.dialect import PLAIN, Dialect, parse_dialect
 from trainer.data.tables.table_source import check_header, missing_column
-from trainer.errors import InputError
-from trainer.formats import listing, suggest
+from vertex.errors import InputError
+from vertex.formats import listing, suggest
 
 
 def read(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from trainer.serving import VERSION_VARIABLE
-from vertex_emulator.environment import Program, child_environment, run_command
+from vertex.emulator.environment import Program, child_environment, run_command
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 _CHECKOUT = str(_ROOT) if (_ROOT / "pyproject.toml").exists() else ""

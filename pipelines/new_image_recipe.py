@@ -17,7 +17,6 @@ from PIL import Image
 
 from pipelines.local.preflight import has_imagenet_weights
 from pipelines.recipe_draft import Draft, to_toml
-from trainer import formats
 from trainer.data import storage
 from trainer.data.dataset_warnings import describe_absent_classes, describe_rejections
 from trainer.data.images.class_folders import TABLE, Listed
@@ -35,9 +34,10 @@ from trainer.data.totals import Totals, count_rejections
 from trainer.data.write.open_images import OpenImages
 from trainer.data.write.record_options import RecordOptions
 from trainer.data.write.split_plan import plan_splits
-from trainer.errors import InputError
 from trainer.fields import build, pick
 from trainer.process_pool import available_cores
+from vertex import formats
+from vertex.errors import InputError
 
 MOST_BYTES, MOST_FILES = 10**9, 100_000
 """Files that are examined, in a few seconds; of more, every n-th is."""

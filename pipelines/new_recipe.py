@@ -30,10 +30,10 @@ from trainer.data.tables.schema_parser import check_form, parse_schema
 from trainer.data.tables.table_sample import SAMPLE_ROWS
 from trainer.data.totals import count_rejections
 from trainer.data.write.record_options import RecordOptions
-from trainer.errors import InputError
 from trainer.fields import build, convert, pick, type_of
-from trainer.formats import duration, listing, number_of, suggest
 from trainer.process_pool import available_cores
+from vertex.errors import InputError
+from vertex.formats import duration, listing, number_of, suggest
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 _STEPS = 8000

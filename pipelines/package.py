@@ -12,8 +12,8 @@ import yaml
 from components.registry.model_upload import MADE_BY
 from pipelines import version
 from trainer.data import storage
-from trainer.errors import InputError
 from trainer.fields import convert
+from vertex.errors import InputError
 
 BUILD = pathlib.Path("build")
 """Folder of compiled recipes."""

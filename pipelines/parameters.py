@@ -10,21 +10,21 @@ import json
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, get_type_hints
 
-from components.machines.worker_pools import MachineOptions
 from components.planning.pipeline_options import JobOptions, PipelineOptions, RegistryOptions
 from components.planning.preparation import check_job
+from components.planning.worker_pools import MachineOptions
 from trainer import fields
 from trainer.data.sources import list_forms, parse_source
 from trainer.data.tables.columns import AUTO
 from trainer.data.write.record_options import EngineOptions, RecordOptions
 from trainer.effects import check_effects, find_without_effect
-from trainer.errors import InputError
 from trainer.evaluation.gate_options import CHAMPION, GateOptions, check_floors
-from trainer.formats import suggest
 from trainer.models import MODELS, open_model
 from trainer.tasks.label_kinds import check_label_options, kind_of
 from trainer.training.config import TrainingConfig
-from vertex_facts import UsageError, resource_names
+from vertex.errors import InputError
+from vertex.facts import resource_names
+from vertex.formats import suggest
 
 # A task receives its inputs as one command-line argument, which Linux limits to 131,072 bytes; the
 # rest is for artifacts, their metadata and the names that KFP adds.
@@ -100,7 +100,7 @@ def check_parameters(
             return check_parameters(used, origin="", inherited=inherited)
         check_effects(*groups.values())
         _check_consistency(result)
-    except (InputError, UsageError) as error:
+    except InputError as error:
         raise InputError(f"{origin}: {error}" if origin else str(error)) from None
     return result
 
@@ -122,7 +122,7 @@ def change_machines(
     try:
         machines = fields.build(MachineOptions, {**known, **changes})
         check_effects(machines, names=changes)
-    except (InputError, UsageError) as error:
+    except InputError as error:
         raise InputError(f"{origin}: {error}") from None
     return {name: getattr(machines, name) for name in changes}
 

@@ -6,27 +6,28 @@ from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
-from components.machines import price_table, scheduling
-from components.machines.price_table import (
+from components.planning import scheduling
+from components.planning.prediction_options import ServingOptions
+from components.planning.search_options import SearchOptions
+from components.planning.worker_pools import build_worker_pool_specs
+from pipelines.parameters import ParameterSet
+from pipelines.printing import say, show_table
+from pipelines.run_options import RunOptions, StepMachine
+from trainer.data.source import BilledBytes
+from trainer.data.sources import parse_source
+from vertex.errors import InputError
+from vertex.formats import count, duration, size
+from vertex.machines import price_table
+from vertex.machines.machine_types import types
+from vertex.machines.prediction_machines import count_vcpus
+from vertex.machines.price_table import (
     JobCost,
     UnknownPriceError,
     format_money,
     parse_seconds,
     part_names,
 )
-from components.machines.worker_pools import build_worker_pool_specs
-from components.planning.prediction_options import ServingOptions
-from components.planning.search_options import SearchOptions
-from pipelines.parameters import ParameterSet
-from pipelines.printing import say, show_table
-from pipelines.run_options import RunOptions, StepMachine
-from trainer.data.source import BilledBytes
-from trainer.data.sources import parse_source
-from trainer.errors import InputError
-from trainer.formats import count, duration, size
-from vertex_facts.machine_types import types
-from vertex_facts.prediction_machines import count_vcpus
-from vertex_facts.quotas import DEPLOYED_REPLICAS, SERVING_CPUS, find_reserved_range, list_quotas
+from vertex.machines.quotas import DEPLOYED_REPLICAS, SERVING_CPUS, find_reserved_range, list_quotas
 
 # https://docs.cloud.google.com/gemini-enterprise-agent-platform/machine-learning/training/understanding-training-service
 _AGENTS_SHARE = 0.4
@@ -131,7 +132,7 @@ def show_batch(values: Mapping[str, Any], rates: Sequence[str]) -> None:
         f"step      predict, which waits for the job: {_format_step_price(StepMachine(), prices)}",
         f"pipeline  {format_money(prices.run)} {prices.currency} a run",
         f"prices    of {prices.region}, {prices.date}, without discounts: "
-        "components/machines/prices.toml",
+        "vertex/machines/prices.toml",
         f"excluded  {price_table.NOT_INCLUDED}",
     )
 
@@ -370,7 +371,7 @@ class _Plan:
             given = ", ".join(f"{name} {rate:g}" for name, rate in self.user_rates.items())
             table = f"of {prices.region}, {prices.date}, without discounts"
             by_rate = f"; by --rate: {given}" if given else ""
-            yield "prices", f"{table}: components/machines/prices.toml{by_rate}"
+            yield "prices", f"{table}: vertex/machines/prices.toml{by_rate}"
             yield (
                 "spot",
                 f"estimated at {100 * prices.spot_discount:.0f}% off machines, the smallest "

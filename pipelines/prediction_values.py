@@ -9,10 +9,10 @@ from pipelines.parameters import list_parameters
 from pipelines.recipe import Recipe
 from pipelines.run_options import Batch
 from trainer import fields
-from trainer.errors import InputError
-from trainer.formats import suggest
-from vertex_facts import UsageError, resource_names
-from vertex_facts.prediction_machines import check_prediction_machine
+from vertex.errors import InputError
+from vertex.facts import resource_names
+from vertex.formats import suggest
+from vertex.machines.prediction_machines import check_prediction_machine
 
 TOPICS: dict[str, type] = {"prediction": PredictionOptions, "job": PredictionJobOptions}
 _SUFFIX = "-batch"
@@ -46,6 +46,6 @@ def complete_values(recipe: Recipe, values: Mapping[str, Any], *, origin: str) -
         resource_names.check_names(checked)
         if not checked["model_name"]:
             raise InputError(f"{recipe.name} registers no model to predict with; give model_name")
-    except (InputError, UsageError) as error:
+    except InputError as error:
         raise InputError(f"{origin}: {error}") from None
     return checked

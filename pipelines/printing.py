@@ -8,7 +8,7 @@ import rich.console
 from rich.table import Table
 from rich.text import Text
 
-from trainer.errors import escape_controls
+from vertex.errors import escape_controls
 
 
 class Console(rich.console.Console):

@@ -18,11 +18,11 @@ from pipelines.parameters import GROUPS, PARAMETERS, ParameterSet, check_paramet
 from pipelines.run_options import FALLBACK, RunOptions, Search, split_document
 from trainer import fields
 from trainer.data import storage
-from trainer.errors import InputError
-from trainer.formats import suggest
 from trainer.tasks.label_kinds import kind_of
 from trainer.toml_reader import parse_toml
 from trainer.training.config import TrainingConfig
+from vertex.errors import InputError
+from vertex.formats import suggest
 
 DIRECTORY = Path(__file__).parent / "recipes"
 USER_DIRECTORY = Path("recipes")

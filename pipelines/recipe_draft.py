@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import tomlkit
 from tomlkit.items import Item
 
-from trainer.errors import one_line
+from vertex.errors import one_line
 
 
 class Draft(NamedTuple):

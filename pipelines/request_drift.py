@@ -7,13 +7,13 @@ import numpy as np
 
 from trainer.data.schema import Dataset
 from trainer.data.tables.columns import argument_names, list_columns
-from trainer.errors import InputError
 from trainer.evaluation import drift
 from trainer.evaluation.column_statistics import describe
 from trainer.evaluation.drift import Drifts
 from trainer.process_pool import cut
 from trainer.serving.instances import DEFAULT, BadInstancesError
 from trainer.serving.row_instances import RowInstances
+from vertex.errors import InputError
 
 _CHUNK = 1024
 

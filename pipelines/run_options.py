@@ -23,20 +23,20 @@ import zoneinfo
 from collections.abc import Mapping
 from typing import Any
 
-from components.machines.worker_pools import MachineOptions
 from components.planning.prediction_options import (
     PredictionJobOptions,
     PredictionOptions,
     ServingOptions,
 )
 from components.planning.search_options import SearchOptions
+from components.planning.worker_pools import MachineOptions
 from pipelines import user_steps
 from trainer import fields
-from trainer.errors import InputError
 from trainer.fields import option
-from trainer.formats import suggest
-from vertex_facts import cron
-from vertex_facts.machine_types import find_types, list_offered_accelerators
+from vertex.errors import InputError
+from vertex.facts import cron
+from vertex.formats import suggest
+from vertex.machines.machine_types import find_types, list_offered_accelerators
 
 _ADDRESS = re.compile(r"[^@\s,]+@[^@\s,]+\.[^@\s,.]+")
 _MAX_ADDRESSES = 3

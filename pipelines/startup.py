@@ -8,7 +8,7 @@ from typing import NoReturn
 
 EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130
 """Exit codes; the last one, after Ctrl-C, is that of shells."""
-_PROJECT_PACKAGES = ("components", "pipelines", "trainer")
+_PROJECT_PACKAGES = ("components", "pipelines", "trainer", "vertex")
 
 
 @contextlib.contextmanager

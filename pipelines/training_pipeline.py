@@ -16,12 +16,11 @@ from components.create_tfrecords import create_tfrecords
 from components.deploy_champion import deploy_champion
 from components.evaluate_model import evaluate_model
 from components.fingerprint_source import fingerprint_source
-from components.machines import price_table
-from components.machines.worker_pools import GPU_IMAGE, IMAGE
 from components.plan_search import plan_search
 from components.plan_training import plan_training
 from components.planning.pipeline_options import JobOptions
 from components.planning.search_options import SearchOptions
+from components.planning.worker_pools import GPU_IMAGE, IMAGE
 from components.register_model import register_model
 from components.skip_training import skip_training
 from components.typed import RUNTIME
@@ -29,6 +28,7 @@ from pipelines import search_job, user_steps
 from pipelines.run_options import EvaluationMachine, RunOptions, StepMachine
 from trainer.evaluation.gate_options import CHAMPION
 from trainer.fields import pick
+from vertex.machines import price_table
 
 # Vertex AI replaces these with the project and region of the run.
 PROJECT_ID_PLACEHOLDER = "{{$.pipeline_google_cloud_project_id}}"

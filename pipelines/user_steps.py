@@ -9,9 +9,9 @@ import importlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from trainer.errors import InputError, one_line
-from trainer.formats import suggest
 from trainer.plugins import find_module_file
+from vertex.errors import InputError, one_line
+from vertex.formats import suggest
 
 OFFERED = (
     "records", "model", "training", "report", "evaluation", "decision",

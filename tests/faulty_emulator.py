@@ -4,8 +4,8 @@ import json
 import re
 from collections.abc import MutableMapping
 
-from vertex_emulator.api_error import ApiError
-from vertex_emulator.server import Emulator, HttpRequest
+from vertex.emulator.api_error import ApiError
+from vertex.emulator.server import Emulator, HttpRequest
 
 NUMBER = "123456"
 

@@ -6,13 +6,12 @@ from typing import Any
 
 import pytest
 
-from trainer.errors import InputError
-from vertex_facts import UsageError
+from vertex.errors import InputError
 
 
 def refused(call: Callable, *arguments: Any, **options: Any) -> str:
     """Return the message, one line, of the error that a call raises."""
-    with pytest.raises((InputError, UsageError)) as raised:
+    with pytest.raises(InputError) as raised:
         call(*arguments, **options)
     message = str(raised.value)
     assert "\n" not in message

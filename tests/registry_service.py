@@ -2,11 +2,11 @@
 
 from components.registry.model_registry import ModelRegistry
 from components.registry.model_upload import FILES_LABEL, MADE_BY, Candidate
-from components.vertex.vertex_client import connect_vertex
 from tests.faulty_emulator import NUMBER, FaultyEmulator
 from trainer.exported import model_files
-from vertex_emulator import model_service
-from vertex_emulator.operations import Operations
+from vertex.client.vertex_client import connect_vertex
+from vertex.emulator import model_service
+from vertex.emulator.operations import Operations
 
 __all__ = ["NUMBER", "ModelService", "candidate", "exported", "registry_at"]
 

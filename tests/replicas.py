@@ -21,7 +21,7 @@ import tensorflow as tf
 from pipelines.local_programs import PRELOADED
 from tests.child_processes import ROOT
 from trainer.data.schema import Dataset
-from vertex_emulator.fork_server import Child, ForkServer
+from vertex.emulator.fork_server import Child, ForkServer
 
 
 def _environment() -> dict[str, str]:

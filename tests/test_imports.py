@@ -13,11 +13,10 @@ from packaging.requirements import Requirement
 from tests.child_processes import ROOT
 
 LAYERS = {
-    "trainer": set(),
-    "components": {"trainer", "vertex_facts"},
-    "pipelines": {"components", "trainer", "vertex_emulator", "vertex_facts"},
-    "vertex_facts": set(),
-    "vertex_emulator": {"vertex_facts"},
+    "vertex": set(),
+    "trainer": {"vertex"},
+    "components": {"trainer", "vertex"},
+    "pipelines": {"components", "trainer", "vertex"},
 }
 """The other packages that each imports."""
 
@@ -25,9 +24,8 @@ LAYERS = {
 def list_modules() -> dict[str, ast.Module]:
     modules = {}
     for layer in LAYERS:
-        root = ROOT / "emulator" if layer.startswith("vertex_") else ROOT
-        for path in (root / layer).rglob("*.py"):
-            name = ".".join(path.relative_to(root).with_suffix("").parts)
+        for path in (ROOT / layer).rglob("*.py"):
+            name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
             modules[name.removesuffix(".__init__")] = ast.parse(path.read_text())
     return modules
 

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import zipfile
 from pathlib import Path
 
 import matplotlib.image
@@ -35,22 +36,22 @@ def installed(shared):
 
 def install(folder):
     container_files.copy_folders(
-        ("components", "emulator", "pipelines", "trainer"), folder / "source"
+        ("components", "pipelines", "trainer", "vertex"), folder / "source"
     )
     for name in ("pyproject.toml", "vertex_training.py", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, folder / "source")
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
     alone = ["--quiet", "--no-deps", "--no-index"]
     wheel = ["wheel", *alone, "--no-build-isolation", "--wheel-dir", str(folder)]
-    run(*pip, *wheel, str(folder / "source"))
+    run(*pip, *wheel, str(folder / "source"), str(folder / "source" / "vertex"))
     environment = folder / "environment"
     run(sys.executable, "-m", "venv", "--without-pip", str(environment))
     python = environment / "bin" / "python"
     site = run(str(python), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))")
     # It falls back to the packages of this environment.
     Path(site.strip(), "base.pth").write_text(sysconfig.get_path("purelib"))
-    (wheel_file,) = folder.glob("*.whl")
-    run(*pip, "--python", str(python), "install", *alone, str(wheel_file))
+    wheels = [*map(str, folder.glob("*.whl"))]
+    run(*pip, "--python", str(python), "install", *alone, *wheels)
     shutil.rmtree(folder / "source")
 
 
@@ -63,15 +64,24 @@ def run(*command, cwd=None, code=0):
     return result.stderr if code else result.stdout
 
 
-def test_wheel_has_every_file_and_the_version(installed):
-    (site,) = installed.parent.glob("lib/python*/site-packages")
-    emulator = ("emulator/vertex_emulator", "emulator/vertex_facts")
-    for name in ("components", "pipelines", "trainer", *emulator):
-        files = [path for path in (ROOT / name).rglob("*") if path.is_file()]
-        files = [path.relative_to((ROOT / name).parent) for path in files]
-        files = [path for path in files if "__pycache__" not in path.parts]
-        assert len(files) > 9
-        assert not [path for path in files if not (site / path).is_file()]
+def test_two_wheels_have_every_file_once_and_the_version(installed):
+    owned = {}
+    for wheel in installed.parents[1].glob("*.whl"):
+        names = [name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name]
+        owned[wheel.name.partition("-")[0]] = set(names)
+    here = {"vertex_emulator": ["vertex"]}
+    here["vertex_tensorflow_training"] = [
+        "components",
+        "pipelines",
+        "trainer",
+        "vertex_training.py",
+    ]
+    for distribution, names in here.items():
+        paths = [path for name in names for path in [ROOT / name, *(ROOT / name).rglob("*.*")]]
+        files = {str(path.relative_to(ROOT)) for path in paths if path.is_file()}
+        outside = ("vertex/tests/", "vertex/pyproject.toml", "vertex/README.md")
+        files = {name for name in files if not name.startswith(outside)}
+        assert owned[distribution] == {name for name in files if not name.endswith(".pyc")}
     code = "from pipelines.version import project_version; print(project_version())"
     shown = run(str(installed / "python"), "-c", code, cwd=installed).strip()
     assert f'version = "{shown}"' in (ROOT / "pyproject.toml").read_text()

@@ -15,8 +15,8 @@ from components.typed import RUNTIME
 from pipelines.parameters import GROUPS
 from tests.child_processes import ROOT
 from tests.components import plans
-from trainer import checked_json
 from trainer.fields import default_of
+from vertex import checked_json
 
 INTERRUPTS_IMPORT = """
 # Sends Ctrl-C when a module is imported.
@@ -118,13 +118,13 @@ def test_step_imports_only_the_libraries_it_uses(tmp_path, step):
     result = python("-X", "importtime", "-m", "kfp.dsl.executor_main", *arguments, **RUNTIME)
     assert (tmp_path / "outputs.json").exists(), result.stderr[-2000:]
     imported = imported_by(result)
-    assert "trainer.errors" in imported
+    assert "vertex.errors" in imported
     too_many = (*unused, "tensorflow", "scipy", "pydantic", "kfp.client", "jinja2")
     assert not imported.intersection(too_many)
 
 
 def test_launcher_imports_neither_the_local_runner_nor_the_sdk():
-    imported = imported_by(python("-X", "importtime", "-m", "vertex_emulator.engine.launcher"))
+    imported = imported_by(python("-X", "importtime", "-m", "vertex.emulator.engine.launcher"))
     assert "grpc" in imported
     unused = "pipelines.local.execution pydantic_core rich.console google.cloud.aiplatform "
     unused += "google.cloud.aiplatform_v1beta1 google.cloud.aiplatform_v1.services.model_service"

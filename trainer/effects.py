@@ -9,8 +9,8 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from trainer.conditions import Condition
-from trainer.errors import InputError
 from trainer.fields import default_of
+from vertex.errors import InputError
 
 
 def find_without_effect(

@@ -26,8 +26,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin, get_type_hints
 
 from trainer.conditions import Condition
-from trainer.errors import InputError
-from trainer.formats import suggest
+from vertex.errors import InputError
+from vertex.formats import suggest
 
 if TYPE_CHECKING:
     from pydantic_core import SchemaValidator

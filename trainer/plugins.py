@@ -7,7 +7,7 @@ import re
 from types import ModuleType
 from typing import TypeVar
 
-from trainer.errors import InputError
+from vertex.errors import InputError
 
 T = TypeVar("T")
 _NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")

@@ -24,7 +24,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, TypeVar
 
-from trainer.errors import InputError
+from vertex.errors import InputError
 
 START_SECONDS = 0.3
 """The time that a process needs to start; work that takes less time is done without a pool."""

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable
 
-from trainer import formats
+from vertex import formats
 
 Clock = Callable[[], float]
 

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 
 from trainer import quiet
 from trainer.engine import rejoin
-from trainer.errors import EXIT_CODE, RETRY_EXIT_CODE, InputError
+from vertex.errors import EXIT_CODE, RETRY_EXIT_CODE, InputError
 
 
 def main(arguments: list[str]) -> int:

@@ -4,7 +4,7 @@ import re
 import tomllib
 from typing import Any
 
-from trainer.errors import InputError
+from vertex.errors import InputError
 
 _REMEDIES = {
     "Cannot (overwrite|declare|mutate)": "the name is given twice; keep one of the two",

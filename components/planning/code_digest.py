@@ -8,11 +8,11 @@ import pathlib
 
 from trainer.training.config import TrainingConfig
 
-_ROOT = pathlib.Path(__file__).resolve().parents[2]
-PACKAGES = ("components", "trainer", "vertex_facts")
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PACKAGES = ("components", "trainer", "vertex")
 """The project's packages in an image."""
-ROOTS = (_ROOT, _ROOT / "emulator")
-"""Folders that hold them: a checkout has vertex_facts in the second."""
+OUTSIDE = ("vertex/emulator", "vertex/tests")
+"""Their folders that no image has, as .dockerignore says."""
 
 
 def code_digest(*modules: str) -> str:
@@ -20,7 +20,7 @@ def code_digest(*modules: str) -> str:
 
     It covers the packages, or the files, that the users' own `modules` are in.
     """
-    folders = [root / package for root in ROOTS for package in PACKAGES]
+    folders = [ROOT / package for package in PACKAGES]
     digest = hashlib.sha256()
     for top in dict.fromkeys(module.partition(".")[0] for module in filter(None, modules)):
         if spec := importlib.util.find_spec(top):
@@ -29,8 +29,9 @@ def code_digest(*modules: str) -> str:
             folders += map(pathlib.Path, spec.submodule_search_locations or ())
     for folder in folders:
         for path in sorted(folder.rglob("*.py")):
-            name = str(path.relative_to(folder.parent)).encode()
-            digest.update(name + b"\0" + path.read_bytes() + b"\0")
+            name = path.relative_to(folder.parent).as_posix()
+            if not name.startswith(OUTSIDE):
+                digest.update(name.encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()
 
 

@@ -5,12 +5,12 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from components.machines.price_table import JobCost
 from trainer.conditions import given, when
-from trainer.errors import InputError
 from trainer.fields import option
-from vertex_facts.jobs import SCHEDULING_STRATEGIES
-from vertex_facts.resource_names import is_prebuilt
+from vertex.errors import InputError
+from vertex.facts.jobs import SCHEDULING_STRATEGIES
+from vertex.facts.resource_names import is_prebuilt
+from vertex.machines.price_table import JobCost
 
 # A model's name starts with a letter, although its ID need not.
 # https://docs.cloud.google.com/gemini-enterprise-agent-platform/machine-learning/general/resource-naming

@@ -11,8 +11,8 @@ from trainer.data import storage
 from trainer.data.file_listing import list_files
 from trainer.data.schema import IMAGES, ROWS, Dataset
 from trainer.data.tables.columns import list_columns
-from trainer.errors import InputError
-from trainer.formats import listing
+from vertex.errors import InputError
+from vertex.formats import listing
 
 _LONGEST_HEADER = 100_000
 _ROWS = ROWS, f"has {ROWS}"

@@ -2,12 +2,12 @@
 
 import dataclasses
 
-from trainer.errors import InputError
 from trainer.fields import option
 from trainer.serving import MAX_INSTANCES
-from vertex_facts.prediction_machines import check_prediction_machine
-from vertex_facts.quotas import MAX_REPLICAS
-from vertex_facts.resource_names import OUTPUT_TABLE, TABLE
+from vertex.errors import InputError
+from vertex.facts.resource_names import OUTPUT_TABLE, TABLE
+from vertex.machines.prediction_machines import check_prediction_machine
+from vertex.machines.quotas import MAX_REPLICAS
 
 FORMATS = {
     ".jsonl": "jsonl",

@@ -3,22 +3,22 @@
 import math
 from collections.abc import Collection
 
-from components.machines.scheduling import check_duration, check_scheduling
-from components.machines.worker_pools import MachineOptions
 from components.planning.pipeline_options import JobOptions, PipelineOptions
-from trainer import checked_json
+from components.planning.scheduling import check_duration, check_scheduling
+from components.planning.worker_pools import MachineOptions
 from trainer.data import storage
 from trainer.data.read.input_share import check_batch_size
 from trainer.data.schema import load_to_train
 from trainer.data.storage import join
 from trainer.effects import check_effects
 from trainer.engine.cluster import check_strategy
-from trainer.errors import InputError
 from trainer.evaluation.gate_options import check_floors
-from trainer.formats import count
 from trainer.models import find_model_class, prepare_model
 from trainer.tasks.label_kinds import check_label_options, kind_of_records, label_of_records
 from trainer.training.config import TrainingConfig, phases
+from vertex import checked_json
+from vertex.errors import InputError
+from vertex.formats import count
 
 MAX_PADDING = 0.9
 """A share of padding in a batch that makes the batch size an error instead of a warning."""

@@ -16,12 +16,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from trainer import fields
-from trainer.errors import InputError
 from trainer.fields import option
-from trainer.formats import suggest
 from trainer.models import find_model_class
 from trainer.training.config import TrainingConfig, override
-from vertex_facts.json_numbers import to_whole_numbers
+from vertex.errors import InputError
+from vertex.facts.json_numbers import to_whole_numbers
+from vertex.formats import suggest
 
 ALGORITHMS = {
     "default": "ALGORITHM_UNSPECIFIED", "grid": "GRID_SEARCH", "random": "RANDOM_SEARCH"

@@ -8,9 +8,9 @@ import tensorflow as tf
 from trainer.data import storage
 from trainer.data.schema import Dataset, find_training_data
 from trainer.data.storage import join
-from trainer.errors import InputError
 from trainer.exported import model_files
 from trainer.exported.keras_file import FILE_NAME, misfit
+from vertex.errors import InputError
 
 
 def copy(start: str, directory: str) -> str:

@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from components.vertex.cloud_errors import (
+from vertex.client.cloud_errors import (
     CONFLICT,
     FORBIDDEN,
     NOT_FOUND,
@@ -22,7 +22,7 @@ from components.vertex.cloud_errors import (
     status_of,
     tolerated,
 )
-from components.vertex.vertex_client import Wait, finish
+from vertex.client.vertex_client import Wait, finish
 
 # Google documents minutes; pulling a large image takes longest.
 _LONGEST_SECONDS = 3600.0

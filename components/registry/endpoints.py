@@ -14,8 +14,8 @@ from components.planning.prediction_options import ServingOptions
 from components.registry.endpoint_changes import EndpointChanges, id_of, shares
 from components.registry.model_registry import ModelRegistry, Version
 from components.registry.model_upload import MADE_BY, to_label
-from components.vertex.cloud_errors import Change, translated
-from trainer.errors import InputError
+from vertex.client.cloud_errors import Change, translated
+from vertex.errors import InputError
 
 _NEW = "0"
 _ID_LENGTH = 63

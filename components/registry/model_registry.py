@@ -23,11 +23,11 @@ from components.registry.model_upload import (
     upload,
 )
 from components.registry.promotion_lock import promotion_lock
-from components.vertex.cloud_errors import Change
-from components.vertex.vertex_client import connect_vertex
-from trainer.errors import InputError
 from trainer.evaluation.gate_options import CHALLENGER, CHAMPION
 from trainer.exported import model_files
+from vertex.client.cloud_errors import Change
+from vertex.client.vertex_client import connect_vertex
+from vertex.errors import InputError
 
 _DEFAULT = "default"
 _PROMOTION = re.compile(rf"{CHAMPION}-([0-9]+)")

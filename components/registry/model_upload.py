@@ -5,10 +5,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from components.vertex.vertex_client import UNSAFE_SECONDS, make_retry
 from trainer import serving
-from trainer.errors import InputError, one_line
-from vertex_facts.resource_names import is_prebuilt
+from vertex.client.vertex_client import UNSAFE_SECONDS, make_retry
+from vertex.errors import InputError, one_line
+from vertex.facts.resource_names import is_prebuilt
 
 METRICS_SCHEMAS = "gs://google-cloud-aiplatform/schema/modelevaluation"
 """Folder of the schemas of evaluations."""

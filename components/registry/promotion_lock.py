@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from components.registry import version_aliases
-from components.vertex.cloud_errors import NOT_FOUND, tolerated
+from vertex.client.cloud_errors import NOT_FOUND, tolerated
 
 LEASE_SECONDS = 60.0
 """Longest wait for another process's promotion, which is then assumed to have crashed."""

@@ -8,14 +8,14 @@ from typing import Any
 
 from components.registry.model_registry import Judge, ModelRegistry, Version, connect_registry
 from components.registry.model_upload import Candidate
-from components.vertex.cloud_errors import as_input_error
 from trainer.data import storage
 from trainer.data.schema import FILE_NAME
 from trainer.data.storage import join
-from trainer.errors import InputError
 from trainer.evaluation.gate_options import CHAMPION, GateOptions
 from trainer.fields import option
-from vertex_facts import emulation
+from vertex.client.cloud_errors import as_input_error
+from vertex.errors import InputError
+from vertex.facts import emulation
 
 DATASET_DIGITS = 16
 """Number of digits of a dataset's digest in its label."""

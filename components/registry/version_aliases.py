@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from components.vertex.cloud_errors import NOT_FOUND, status_of, tolerated
+from vertex.client.cloud_errors import NOT_FOUND, status_of, tolerated
 
 
 def merge(client: Any, version: str, changes: Sequence[str]) -> None:

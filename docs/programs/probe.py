@@ -30,8 +30,8 @@ from trainer.data.read.reader import read_for_keras
 from trainer.data.schema import Dataset
 from trainer.data.storage import join
 from trainer.engine.cluster import Cluster, from_environment
-from trainer.errors import first_line
 from trainer.fit import create_strategy, fit
+from vertex.errors import first_line
 
 CHECKPOINT_STEPS = 2
 WARM_UP = 2

@@ -6,7 +6,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from components.planning.prediction_options import BIGQUERY, format_of
-from components.vertex.cloud_errors import NOT_FOUND, tolerated, translated
 from pipelines import prediction_values
 from pipelines.cloud import schedules
 from pipelines.cloud.schedules import Applied
@@ -18,9 +17,10 @@ from pipelines.recipe import Recipe
 from pipelines.runs import job_request, vertex_jobs
 from pipelines.runs import launch as launching
 from trainer.data.file_listing import list_objects
-from trainer.errors import InputError
-from vertex_facts import regions, resource_names
-from vertex_facts.resource_names import TABLE, is_prebuilt
+from vertex.client.cloud_errors import NOT_FOUND, tolerated, translated
+from vertex.errors import InputError
+from vertex.facts import regions, resource_names
+from vertex.facts.resource_names import TABLE, is_prebuilt
 
 _FORBIDDEN = 403
 _PREBUILT_FORMATS = ("jsonl", "bigquery")

@@ -20,18 +20,18 @@ from rich.progress import track
 from components.registry.endpoint_changes import EndpointChanges
 from components.registry.endpoints import is_test
 from components.registry.model_upload import MADE_BY
-from components.vertex.cloud_errors import (
+from pipelines.cloud import schedules
+from pipelines.printing import Console
+from pipelines.project.connection import Connection
+from pipelines.runs import vertex_jobs
+from pipelines.runs.run import BATCH_JOBS, ENDED, JOB_ENDED, JOB_KINDS, SEARCHES, job_names
+from vertex.client.cloud_errors import (
     FORBIDDEN,
     NOT_FOUND,
     NOT_IMPLEMENTED,
     tolerated,
     translated,
 )
-from pipelines.cloud import schedules
-from pipelines.printing import Console
-from pipelines.project.connection import Connection
-from pipelines.runs import vertex_jobs
-from pipelines.runs.run import BATCH_JOBS, ENDED, JOB_ENDED, JOB_KINDS, SEARCHES, job_names
 
 T = TypeVar("T")
 

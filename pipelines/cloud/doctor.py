@@ -12,17 +12,17 @@ from types import MappingProxyType
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-from components.vertex import vertex_client
-from components.vertex.cloud_errors import NOT_FOUND, CloudError, tolerated, translated
-from components.vertex.vertex_client import is_loopback
 from pipelines.cloud.upload import ARTIFACT_REGISTRY, repository_path
 from pipelines.parameters import ParameterSet
 from pipelines.project.connection import Connection, console_link
 from pipelines.runs import vertex_jobs
 from trainer.data.source_options import SourceOptions
 from trainer.data.sources import SourceKind, parse_source
-from trainer.errors import InputError
-from trainer.formats import size
+from vertex.client import vertex_client
+from vertex.client.cloud_errors import NOT_FOUND, CloudError, tolerated, translated
+from vertex.client.vertex_client import is_loopback
+from vertex.errors import InputError
+from vertex.formats import size
 
 APIS = tuple(
     f"{name}.googleapis.com" for name in ("aiplatform", "artifactregistry", "logging", "storage")

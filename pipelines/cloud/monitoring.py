@@ -12,7 +12,11 @@ import yaml
 from components.planning.prediction_options import BIGQUERY
 from components.registry.endpoint_changes import id_of
 from components.registry.model_upload import MADE_BY, to_label
-from components.vertex.cloud_errors import (
+from pipelines.project.connection import Connection
+from pipelines.recipe import Recipe
+from pipelines.runs import vertex_jobs
+from trainer.data.tables.columns import AUTO
+from vertex.client.cloud_errors import (
     CONFLICT,
     NOT_FOUND,
     NOT_IMPLEMENTED,
@@ -20,13 +24,9 @@ from components.vertex.cloud_errors import (
     CloudError,
     tolerated,
 )
-from pipelines.project.connection import Connection
-from pipelines.recipe import Recipe
-from pipelines.runs import vertex_jobs
-from trainer.data.tables.columns import AUTO
-from trainer.errors import InputError
-from trainer.formats import count
-from vertex_facts.resource_names import TABLE
+from vertex.errors import InputError
+from vertex.facts.resource_names import TABLE
+from vertex.formats import count
 
 _DAY_SECONDS = 24 * 3600
 """Also the interval between comparisons; gcloud's default."""

@@ -7,14 +7,14 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from components.registry.model_upload import MADE_BY
-from components.vertex.cloud_errors import NOT_FOUND, Change, tolerated, translated
 from pipelines.cloud import upload
 from pipelines.package import Package
 from pipelines.project.connection import Connection
 from pipelines.recipe import Recipe
 from pipelines.run_options import Schedule, parse_time
 from pipelines.runs import job_request, vertex_jobs
-from trainer.errors import InputError
+from vertex.client.cloud_errors import NOT_FOUND, Change, tolerated, translated
+from vertex.errors import InputError
 
 _REFUSED = (400, 501)
 _COMPARED = ("cron", "max_concurrent_run_count", "max_concurrent_active_run_count",

@@ -11,7 +11,10 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from components.vertex.cloud_errors import (
+from pipelines.package import Package
+from pipelines.project.connection import Connection
+from pipelines.version import git_commit, project_version
+from vertex.client.cloud_errors import (
     CONFLICT,
     NOT_FOUND,
     CloudError,
@@ -19,9 +22,6 @@ from components.vertex.cloud_errors import (
     tolerated,
     translated,
 )
-from pipelines.package import Package
-from pipelines.project.connection import Connection
-from pipelines.version import git_commit, project_version
 
 ARTIFACT_REGISTRY = re.compile(
     r"https://(?P<location>[a-z0-9-]+)-kfp\.pkg\.dev/(?P<project>[^/]+)/(?P<repository>[^/]+)"

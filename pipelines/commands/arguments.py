@@ -13,7 +13,7 @@ import typer
 from pipelines.api import RUNS
 from pipelines.printing import say
 from pipelines.project.settings import Settings, load, option_of, variables_of
-from trainer.errors import InputError
+from vertex.errors import InputError
 
 if TYPE_CHECKING:
     from pipelines.project.connection import Connection

@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
-from components.vertex.cloud_errors import FORBIDDEN, CloudError, status_of
 from pipelines.commands.arguments import GivenSettings, RecipeFilter, confirm, with_settings
 from pipelines.printing import print_error, say, show_table
-from trainer.errors import InputError
+from vertex.client.cloud_errors import FORBIDDEN, CloudError, status_of
+from vertex.errors import InputError
 
 _AGE = re.compile(r"([0-9]+)([dhw])")
 _UNITS = {"h": "hours", "d": "days", "w": "weeks"}

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import typer
 
-from components.vertex.cloud_errors import CloudError
 from pipelines import startup
 from pipelines.commands import (
     clean_command,
@@ -37,8 +36,8 @@ from pipelines.commands import (
     tune_command,
 )
 from pipelines.startup import EXIT_FAILED, EXIT_INTERRUPTED
-from trainer.errors import EXIT_CODE, InputError, one_line
-from vertex_facts import UsageError
+from vertex.client.cloud_errors import CloudError
+from vertex.errors import EXIT_CODE, InputError, one_line
 
 _OUTPUT_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 _INVALID = re.compile(r"Invalid value for '(--[a-z-]+)'")
@@ -69,7 +68,7 @@ def run(application: typer.Typer, arguments: Sequence[str]) -> int:
         if sys.stdout:  # None if the caller has closed it (>&-).
             sys.stdout.flush()
         return code
-    except (InputError, UsageError) as error:
+    except InputError as error:
         message = str(error)
     except CloudError as error:
         print(f"error: {one_line(error)}", file=sys.stderr)

@@ -11,7 +11,7 @@ from pipelines.commands.arguments import GivenSettings, RecipeName, with_setting
 from pipelines.commands.monitor_command import load_table_recipe
 from pipelines.printing import say, show_table
 from pipelines.project.settings import Settings
-from trainer.errors import InputError
+from vertex.errors import InputError
 
 if TYPE_CHECKING:
     from pipelines.project.connection import Connection
@@ -38,10 +38,10 @@ def deploy(
 ) -> None:
     """Serve a recipe's champion online, with a share of traffic beside the previous version."""
     from components.registry.endpoints import Endpoints
-    from components.vertex.cloud_errors import Change, translated
     from pipelines.cloud import monitoring
     from pipelines.runs import vertex_jobs
-    from vertex_facts import regions
+    from vertex.client.cloud_errors import Change, translated
+    from vertex.facts import regions
 
     if sum([traffic is not None, rollback, monitor, undeploy]) > 1:
         raise InputError("give only one of --traffic, --rollback, --monitor and --undeploy")
@@ -99,8 +99,8 @@ def _deploy_champion(
     settings: Settings, endpoints: Any, loaded: recipes.Recipe, traffic: int | None
 ) -> None:
     """Deploy the champion unless it is deployed; say the price of its machines first."""
-    from components.machines import price_table
-    from vertex_facts import regions
+    from vertex.facts import regions
+    from vertex.machines import price_table
 
     version = endpoints.registry.fetch_champion(loaded.parameters.registry.model_name)
     serving, prices = loaded.run_options.serving, price_table.load_table()

@@ -6,7 +6,7 @@ import typer
 
 from pipelines.commands.arguments import GivenSettings, SetOptions, parse_values, with_settings
 from pipelines.printing import say
-from trainer.errors import InputError
+from vertex.errors import InputError
 
 
 @with_settings

@@ -11,7 +11,7 @@ import typer
 from components.planning.code_digest import code_digest
 from pipelines.commands.arguments import expand_folder
 from pipelines.runs import run_folders
-from trainer.errors import InputError
+from vertex.errors import InputError
 
 _FIRE_SECONDS = 1.0
 
@@ -41,8 +41,8 @@ def emulator(
             ) from None
         # Imported after the checks, as it takes a second.
         from pipelines.local.services import start_emulator
-        from vertex_emulator.artifact_registry import REPOSITORY
-        from vertex_emulator.server import to_api_error
+        from vertex.emulator.artifact_registry import REPOSITORY
+        from vertex.emulator.server import to_api_error
 
         server, schedules = start_emulator(root, lock, stack)
         for number in (signal.SIGINT, signal.SIGTERM):

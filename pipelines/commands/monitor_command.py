@@ -9,8 +9,8 @@ from pipelines import recipe as recipes
 from pipelines.commands.arguments import RUNS, ModelName, RecipeName, RunsDirectory
 from pipelines.printing import say, show_table
 from trainer import quiet
-from trainer.errors import InputError, escape_controls
-from trainer.formats import count
+from vertex.errors import InputError, escape_controls
+from vertex.formats import count
 
 if TYPE_CHECKING:
     from trainer.evaluation.drift import Drifts

@@ -11,11 +11,11 @@ from rich.text import Text
 from pipelines.parameters import PARAMETERS, TOPICS
 from pipelines.printing import Console
 from trainer.data.tables.columns import KEYS, MEANINGS, Column, Cross, SplitBy
-from trainer.errors import InputError
 from trainer.fields import default_of, type_of
-from trainer.formats import suggest
 from trainer.models import MODELS
 from trainer.models.backbone_table import BACKBONES
+from vertex.errors import InputError
+from vertex.formats import suggest
 
 
 def list_parameters(

@@ -7,7 +7,7 @@ import typer
 from pipelines import api
 from pipelines.commands import run_command
 from pipelines.commands.arguments import Rates, RecipeName, SetOptions, parse_values
-from trainer.errors import InputError
+from vertex.errors import InputError
 
 _LONGEST_MINUTES = 366 * 24 * 60
 

@@ -17,8 +17,8 @@ from pipelines.printing import show_table
 from trainer import quiet
 from trainer.data.schema import find_training_data
 from trainer.data.tables.columns import list_columns
-from trainer.errors import InputError
 from trainer.serving import PREDICT_ROUTE
+from vertex.errors import InputError
 
 Ask = Callable[[list[Any]], dict[str, Any]]
 """A function that maps instances to the body of the response: predictions, or an error."""
@@ -138,10 +138,10 @@ def _connect_server(endpoint: str) -> Ask:
             f"--endpoint {endpoint!r} is neither a URL, such as {_EXAMPLE}, nor the ID "
             "or the name of an endpoint: projects/P/locations/L/endpoints/ID"
         )
-    from components.vertex.cloud_errors import translated
-    from components.vertex.vertex_client import add_scheme
     from pipelines.project import settings
     from pipelines.project.connection import Connection
+    from vertex.client.cloud_errors import translated
+    from vertex.client.vertex_client import add_scheme
 
     resolved = settings.load({}, os.environ).require("project")
     name = endpoint if match["region"] else f"{resolved.parent}/endpoints/{endpoint}"
@@ -160,7 +160,7 @@ def _post(url: str, instances: list[Any]) -> dict[str, Any]:
     """Send instances to a server that takes no credentials."""
     import requests  # type: ignore[import-untyped]
 
-    from components.vertex.cloud_errors import CloudError
+    from vertex.client.cloud_errors import CloudError
 
     # With its argument json, requests refuses numbers such as 1e999 without saying where they are.
     body = json.dumps({"instances": instances})

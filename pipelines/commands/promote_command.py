@@ -9,7 +9,6 @@ from typing import Annotated
 
 import typer
 
-from components.vertex.cloud_errors import translated
 from pipelines.commands.arguments import (
     GivenSettings,
     ModelName,
@@ -19,7 +18,8 @@ from pipelines.commands.arguments import (
     with_settings,
 )
 from pipelines.printing import say, show_table
-from trainer.errors import InputError
+from vertex.client.cloud_errors import translated
+from vertex.errors import InputError
 
 
 @with_settings

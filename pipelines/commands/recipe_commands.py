@@ -11,7 +11,7 @@ from pipelines import recipe as recipes
 from pipelines.commands.arguments import SetOptions, parse_values
 from pipelines.printing import say, show_table
 from trainer import fields
-from trainer.errors import EXIT_CODE, InputError, one_line
+from vertex.errors import EXIT_CODE, InputError, one_line
 
 app = typer.Typer(invoke_without_command=True, help="List the recipes, or write a new one.")
 

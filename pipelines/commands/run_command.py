@@ -18,8 +18,8 @@ from pipelines.commands.arguments import (
 )
 from pipelines.project.settings import Settings
 from pipelines.recipe import Recipe
-from trainer.errors import InputError
-from vertex_facts import resource_names
+from vertex.errors import InputError
+from vertex.facts import resource_names
 
 _RunToResume = Annotated[
     list[str] | None,

@@ -8,7 +8,6 @@ from typing import Annotated, Any
 import typer
 from rich.padding import Padding
 
-from components.vertex.cloud_errors import CloudError, is_refused
 from pipelines import api
 from pipelines.commands.arguments import (
     RUNS,
@@ -22,9 +21,9 @@ from pipelines.runs import run_folders
 from pipelines.runs.run import Run, Trial
 from pipelines.runs.this_machine import read_search
 from pipelines.runs.trial_rows import format_trial
-from trainer.errors import InputError, one_line
-from trainer.formats import clock, count, decimal
-from vertex_facts import UsageError
+from vertex.client.cloud_errors import CloudError, is_refused
+from vertex.errors import InputError, one_line
+from vertex.formats import clock, count, decimal
 
 _COLORS = {
     "SUCCEEDED": "green",
@@ -88,7 +87,7 @@ def list_runs(folder: pathlib.Path, settings: GivenSettings, recipe: str, limit:
     if resolved.project:
         from pipelines.project.connection import console_link
         from pipelines.runs import experiments, vertex_ai
-        from vertex_facts import regions
+        from vertex.facts import regions
 
         try:
             found += vertex_ai.list_runs(resolved, recipe, limit + 1)
@@ -96,7 +95,7 @@ def list_runs(folder: pathlib.Path, settings: GivenSettings, recipe: str, limit:
                 name = experiments.experiment_of(recipe)
                 notes.append(f"experiment   {experiments.link(resolved, name)}")
             notes.append(f"all runs     {console_link(resolved, 'vertex-ai/pipelines/runs')}")
-        except (CloudError, InputError, UsageError) as error:
+        except (CloudError, InputError) as error:
             if not found:
                 raise
             unlisted = f"runs on Vertex AI are not listed: {one_line(error)}"
@@ -111,7 +110,7 @@ def list_runs(folder: pathlib.Path, settings: GivenSettings, recipe: str, limit:
         earlier = (other for other in found[number + 1 :] if other.recipe == run.recipe)
         try:
             trials = run.trials if run.on_vertex else read_search(pathlib.Path(run.link))
-        except UsageError as error:
+        except InputError as error:
             notes.append(f"trials of {run.name} are not listed: {one_line(error)}")
             trials = ()
         _show(run, next(earlier, None), trials, width)

@@ -6,8 +6,8 @@ import typer
 
 from pipelines.commands.arguments import GivenSettings, RecipeName, confirm, with_settings
 from pipelines.printing import say, show_table
-from trainer.errors import InputError
-from trainer.formats import suggest
+from vertex.errors import InputError
+from vertex.formats import suggest
 
 app = typer.Typer(no_args_is_help=True, help="Run a recipe on the schedule that it declares.")
 

@@ -33,7 +33,7 @@ def status(
     runs_directory: RunsDirectory = None,
 ) -> None:
     """List the runs, or show one: its tasks, its training job and its cost on Vertex AI."""
-    from components.machines import price_table
+    from vertex.machines import price_table
 
     rates = price_table.parse_rates(rate or [])
     folder = runs_directory or RUNS

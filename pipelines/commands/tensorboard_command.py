@@ -14,8 +14,8 @@ from pipelines.printing import say
 from pipelines.runs import run_folders
 from pipelines.runs.run import Run
 from trainer.data.storage import is_object
-from trainer.errors import InputError
-from trainer.formats import count
+from vertex.errors import InputError
+from vertex.formats import count
 
 # Ctrl-C ends the process without an exception: Python drops a KeyboardInterrupt in a callback,
 # such as the one that runs when a thread of the server is deleted. `notf` is TensorBoard's own

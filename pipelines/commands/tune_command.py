@@ -15,7 +15,7 @@ from pipelines.commands.arguments import (
     with_settings,
 )
 from pipelines.commands.run_command import start_on_vertex
-from trainer.errors import InputError
+from vertex.errors import InputError
 
 
 @with_settings

@@ -7,13 +7,14 @@ import shutil
 from collections.abc import Iterable
 from typing import Any
 
-from trainer.errors import InputError
-from vertex_emulator import containers
+from components.planning.code_digest import OUTSIDE, PACKAGES
+from vertex.emulator import containers
+from vertex.errors import InputError
 
 ENGINES = ("docker", "podman")
 _ROOT = pathlib.Path(__file__).parents[2]
-_CODE = ("components", "emulator/vertex_facts", "trainer")
-"""The folders of this checkout that an image holds."""
+_CODE = (*PACKAGES, *(f":!{folder}" for folder in OUTSIDE))
+"""The paths of this checkout that an image holds."""
 
 
 def list_mounts(runs_directory: pathlib.Path, arguments: Iterable[Any]) -> dict[pathlib.Path, bool]:

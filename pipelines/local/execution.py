@@ -39,18 +39,18 @@ from pipelines.runs.run_folders import (
 )
 from pipelines.runs.screens import show_results
 from trainer.data.storage import is_object
-from trainer.errors import InputError
-from vertex_emulator.batch_service import BatchJob
-from vertex_emulator.containers import Containers
-from vertex_emulator.engine.output_cache import Journal
-from vertex_emulator.engine.pipeline_run import PipelineRun, run_in_thread
-from vertex_emulator.engine.placeholders import make_constants
-from vertex_emulator.engine.task_processes import Services, TaskProcesses
-from vertex_emulator.fork_server import ForkServer
-from vertex_emulator.http_rules import to_json
-from vertex_emulator.job_service import CANCEL_GRACE_SECONDS
-from vertex_emulator.processes import Guardian
-from vertex_facts.emulation import LOCATION, PROJECT
+from vertex.emulator.batch_service import BatchJob
+from vertex.emulator.containers import Containers
+from vertex.emulator.engine.output_cache import Journal
+from vertex.emulator.engine.pipeline_run import PipelineRun, run_in_thread
+from vertex.emulator.engine.placeholders import make_constants
+from vertex.emulator.engine.task_processes import Services, TaskProcesses
+from vertex.emulator.fork_server import ForkServer
+from vertex.emulator.http_rules import to_json
+from vertex.emulator.job_service import CANCEL_GRACE_SECONDS
+from vertex.emulator.processes import Guardian
+from vertex.errors import InputError
+from vertex.facts.emulation import LOCATION, PROJECT
 
 _FRAME_SECONDS = 0.1
 _COLORS = {"SUCCEEDED": "bold green", "FAILED": "bold red", "CANCELLED": "bold yellow"}

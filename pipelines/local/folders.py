@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 
 from pipelines.runs import run_files
 from pipelines.runs.run_folders import JOB_FILE_NAME, LATEST, SUMMARY_FILE_NAME
-from trainer.errors import InputError
-from vertex_emulator.background_jobs import BackgroundJob
-from vertex_emulator.job_state import TUNING_FILE_NAME
-from vertex_emulator.processes import Guardian, new_folder
+from vertex.emulator.background_jobs import BackgroundJob
+from vertex.emulator.job_state import TUNING_FILE_NAME
+from vertex.emulator.processes import Guardian, new_folder
+from vertex.errors import InputError
 
 _ATTEMPT = "attempt-"
 

@@ -11,10 +11,8 @@ from collections.abc import Sequence
 from modulefinder import ModuleFinder
 from typing import Any
 
-from components.planning.code_digest import PACKAGES, ROOTS
+from components.planning.code_digest import PACKAGES, ROOT
 from pipelines.local_programs import component_file
-
-_ROOT = ROOTS[0]
 
 
 class _ProjectFinder(ModuleFinder):
@@ -34,7 +32,7 @@ def digest_code_of(command: Sequence[str]) -> str:
     Vertex AI the image determines both. A command names the component's function, or contains the
     source of a user's own component.
     """
-    finder = _ProjectFinder(path=[str(root) for root in ROOTS])
+    finder = _ProjectFinder(path=[str(ROOT)])
     for word in command:
         if "import" in word:
             with contextlib.suppress(SyntaxError):
@@ -51,8 +49,8 @@ def digest_code_of(command: Sequence[str]) -> str:
             if "plugins" in pathlib.Path(modules[name].__file__).read_text("utf-8"):
                 finder.import_hook(name, fromlist=["*"])
     files = {pathlib.Path(module.__file__) for module in modules.values() if module.__file__}
-    lock = _ROOT / "requirements.lock"
+    lock = ROOT / "requirements.lock"
     digest = hashlib.sha256(lock.read_bytes() if lock.is_file() else b"")
     for path in sorted(files):
-        digest.update(f"{path.relative_to(_ROOT)}\0".encode() + path.read_bytes() + b"\0")
+        digest.update(f"{path.relative_to(ROOT)}\0".encode() + path.read_bytes() + b"\0")
     return digest.hexdigest()

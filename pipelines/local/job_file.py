@@ -8,12 +8,12 @@ from typing import Any
 
 from pipelines.runs import failures
 from pipelines.runs.run_folders import JOB_FILE_NAME, RunRecord
-from trainer import checked_json
 from trainer.data import storage
-from vertex_emulator.clock import Clock
-from vertex_emulator.engine.pipeline_run import PipelineRun
-from vertex_emulator.engine.task_details import describe_tasks
-from vertex_emulator.environment import LOCAL_PARENT
+from vertex import checked_json
+from vertex.emulator.clock import Clock
+from vertex.emulator.engine.pipeline_run import PipelineRun
+from vertex.emulator.engine.task_details import describe_tasks
+from vertex.emulator.environment import LOCAL_PARENT
 
 _RESERVED_BYTES = 131072
 

@@ -7,18 +7,18 @@ from pathlib import Path
 
 from components.registry.model_registry import ModelRegistry, Version
 from components.registry.model_upload import to_label
-from components.vertex.cloud_errors import translated
-from components.vertex.vertex_client import connect_vertex
 from pipelines import recipe as recipes
 from pipelines.runs.run_folders import directory_flag
 from trainer.data.storage import is_remote
-from trainer.errors import InputError
 from trainer.evaluation.gate_options import CHAMPION
-from vertex_emulator.environment import bypass_proxies
-from vertex_emulator.model_service import FOLDER_NAME, ModelService
-from vertex_emulator.operations import Operations
-from vertex_emulator.server import Emulator
-from vertex_facts.emulation import LOCATION, PROJECT
+from vertex.client.cloud_errors import translated
+from vertex.client.vertex_client import connect_vertex
+from vertex.emulator.environment import bypass_proxies
+from vertex.emulator.model_service import FOLDER_NAME, ModelService
+from vertex.emulator.operations import Operations
+from vertex.emulator.server import Emulator
+from vertex.errors import InputError
+from vertex.facts.emulation import LOCATION, PROJECT
 
 
 @contextlib.contextmanager

@@ -14,18 +14,18 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from components.machines.worker_pools import MachineOptions
 from components.planning import prediction_input
 from components.planning.prediction_options import BIGQUERY
+from components.planning.worker_pools import MachineOptions
 from pipelines import prediction_values
 from pipelines.parameters import ParameterSet
 from pipelines.recipe import Recipe
 from trainer.data.schema import find_training_data
 from trainer.data.sources import SourceKind, parse_source
 from trainer.data.storage import is_remote
-from trainer.errors import InputError, first_line
 from trainer.evaluation.gate_options import CHAMPION, check_floors
 from trainer.models import open_model
+from vertex.errors import InputError, first_line
 
 _WEIGHTS = "https://storage.googleapis.com/"
 """Server of the weights of keras.applications."""

@@ -9,9 +9,9 @@ from pipelines.runs.failures import read_progress
 from pipelines.runs.live_view import STARTING, Row
 from pipelines.runs.run import Trial
 from pipelines.runs.trial_rows import make_trial_row
-from vertex_emulator.background_jobs import BackgroundJob
-from vertex_emulator.engine.pipeline_run import PipelineRun
-from vertex_facts.restart_rules import MAX_RESTARTS
+from vertex.emulator.background_jobs import BackgroundJob
+from vertex.emulator.engine.pipeline_run import PipelineRun
+from vertex.facts.restart_rules import MAX_RESTARTS
 
 
 def make_rows(run: PipelineRun) -> Iterator[Row]:

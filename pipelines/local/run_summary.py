@@ -18,9 +18,9 @@ from pipelines.runs.run_folders import (
     read_record,
 )
 from pipelines.runs.this_machine import read_jobs
-from trainer import checked_json
-from vertex_emulator import job_state
-from vertex_emulator.job_state import ReplicaState
+from vertex import checked_json
+from vertex.emulator import job_state
+from vertex.emulator.job_state import ReplicaState
 
 _TEMPORARY_NAME = f".{SUMMARY_FILE_NAME}"
 _OF_RUN = (

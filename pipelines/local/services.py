@@ -10,26 +10,26 @@ from pipelines.local import folders
 from pipelines.local.imported_code import digest_code_of
 from pipelines.runs import failures
 from trainer.data import storage
-from vertex_emulator.artifact_registry import ArtifactRegistry
-from vertex_emulator.batch_service import BatchService
-from vertex_emulator.clock import Clock
-from vertex_emulator.cloud_storage import CloudStorage, FolderBuckets
-from vertex_emulator.containers import Containers
-from vertex_emulator.endpoint_service import EndpointService
-from vertex_emulator.engine.pipeline_engine import PipelineEngine
-from vertex_emulator.engine.task_processes import Services
-from vertex_emulator.job_service import JobService
-from vertex_emulator.metadata_service import MetadataService
-from vertex_emulator.model_server import ModelServers
-from vertex_emulator.model_service import FOLDER_NAME, ModelService
-from vertex_emulator.monitoring_service import MonitoringService
-from vertex_emulator.operations import Operations
-from vertex_emulator.pipeline_service import PipelineService
-from vertex_emulator.processes import Guardian
-from vertex_emulator.project_services import LogEntries, ProjectServices
-from vertex_emulator.schedule_service import ScheduleService
-from vertex_emulator.server import Emulator
-from vertex_emulator.tuning_service import TuningService
+from vertex.emulator.artifact_registry import ArtifactRegistry
+from vertex.emulator.batch_service import BatchService
+from vertex.emulator.clock import Clock
+from vertex.emulator.cloud_storage import CloudStorage, FolderBuckets
+from vertex.emulator.containers import Containers
+from vertex.emulator.endpoint_service import EndpointService
+from vertex.emulator.engine.pipeline_engine import PipelineEngine
+from vertex.emulator.engine.task_processes import Services
+from vertex.emulator.job_service import JobService
+from vertex.emulator.metadata_service import MetadataService
+from vertex.emulator.model_server import ModelServers
+from vertex.emulator.model_service import FOLDER_NAME, ModelService
+from vertex.emulator.monitoring_service import MonitoringService
+from vertex.emulator.operations import Operations
+from vertex.emulator.pipeline_service import PipelineService
+from vertex.emulator.processes import Guardian
+from vertex.emulator.project_services import LogEntries, ProjectServices
+from vertex.emulator.schedule_service import ScheduleService
+from vertex.emulator.server import Emulator
+from vertex.emulator.tuning_service import TuningService
 
 EMULATED_PROJECT, EMULATED_REGION = "my-project", "us-central1"
 EMULATED_ACCOUNT = f"training-runner@{EMULATED_PROJECT}.iam.gserviceaccount.com"

@@ -10,8 +10,10 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
 
-from components.vertex.cloud_errors import NOT_FOUND, CloudError, tolerated, translated
-from components.vertex.vertex_client import (
+from pipelines.printing import print_error
+from pipelines.project.settings import Settings
+from vertex.client.cloud_errors import NOT_FOUND, CloudError, tolerated, translated
+from vertex.client.vertex_client import (
     ANSWER_SECONDS,
     add_scheme,
     connect_service,
@@ -21,9 +23,7 @@ from components.vertex.vertex_client import (
     local_credentials,
     make_retry,
 )
-from pipelines.printing import print_error
-from pipelines.project.settings import Settings
-from vertex_facts import regions
+from vertex.facts import regions
 
 _SCOPES = ["https://www.googleapis.com/auth/cloud-platform"]
 _STORAGE = "storage.googleapis.com"

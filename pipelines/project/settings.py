@@ -13,17 +13,17 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from components.machines.worker_pools import IMAGE, MachineOptions, check_gpu_image
-from components.vertex.vertex_client import ENDPOINT_VARIABLES
+from components.planning.worker_pools import IMAGE, MachineOptions, check_gpu_image
 from pipelines.parameters import ParameterSet
 from pipelines.recipe import Recipe
 from trainer import fields
 from trainer.data import storage
-from trainer.errors import InputError
 from trainer.fields import option
 from trainer.toml_reader import parse_toml
-from vertex_facts import resource_names
-from vertex_facts.emulation import TRANSPORT_VARIABLE
+from vertex.client.vertex_client import ENDPOINT_VARIABLES
+from vertex.errors import InputError
+from vertex.facts import resource_names
+from vertex.facts.emulation import TRANSPORT_VARIABLE
 
 FILE_NAME = "vertex.toml"
 FILE_VARIABLE = "VERTEX_SETTINGS"

@@ -5,12 +5,12 @@ import json
 import re
 from typing import Any
 
-from components.vertex.cloud_errors import CloudError, translated
 from pipelines.project.connection import Connection, console_link
 from pipelines.runs.failures import is_noise
 from pipelines.runs.run import Run, to_role
-from trainer.errors import InputError
-from vertex_facts.jobs import ROLES
+from vertex.client.cloud_errors import CloudError, translated
+from vertex.errors import InputError
+from vertex.facts.jobs import ROLES
 
 _REPLICA = re.compile(r"\b(workerpool[0-9]+-[0-9]+)\b")
 _SHOWN_AFTER_FAILURE = 20

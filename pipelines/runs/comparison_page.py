@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from markupsafe import Markup
 
 from pipelines.runs.run_comparison import RunComparison, format_value
-from trainer.errors import InputError
 from trainer.report.learning import Rows, draw_histories, known_values
 from trainer.report.page import render
+from vertex.errors import InputError
 
 
 def write(path: pathlib.Path, compared: RunComparison) -> None:

@@ -8,14 +8,14 @@ PipelineJob.submit(experiment=...) (machine-learning/experiments/add-pipelinerun
 import time
 from typing import Any
 
-from components.vertex.cloud_errors import CONFLICT, CloudError, status_of, translated
 from pipelines.project.connection import Connection, console_link
 from pipelines.project.settings import Settings
 from pipelines.recipe import to_id
 from pipelines.runs import vertex_jobs
-from trainer.errors import InputError
-from vertex_facts import regions
-from vertex_facts.jobs import ENDED
+from vertex.client.cloud_errors import CONFLICT, CloudError, status_of, translated
+from vertex.errors import InputError
+from vertex.facts import regions
+from vertex.facts.jobs import ENDED
 
 _SCHEMA, _SCHEMA_VERSION = "system.Experiment", "0.0.1"
 _SHORTEST_ID = 4

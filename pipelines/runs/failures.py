@@ -9,12 +9,12 @@ import signal
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from trainer.errors import EXIT_CODE, RETRY_EXIT_CODE, escape_controls
-from trainer.formats import size
+from vertex.errors import EXIT_CODE, RETRY_EXIT_CODE, escape_controls
+from vertex.formats import size
 
 if TYPE_CHECKING:
-    from vertex_emulator.engine.pipeline_run import PipelineRun, Task
-    from vertex_emulator.replica_process import Replica
+    from vertex.emulator.engine.pipeline_run import PipelineRun, Task
+    from vertex.emulator.replica_process import Replica
 
 LAST_LINES = 20
 _ERROR_LINES = 30

@@ -5,7 +5,7 @@ import datetime
 from collections.abc import Mapping
 from typing import Any
 
-from components.machines.worker_pools import IMAGE
+from components.planning.worker_pools import IMAGE
 from components.registry import model_upload
 from pipelines import plan
 from pipelines.package import BUILD, Package, read_images
@@ -16,9 +16,9 @@ from pipelines.project.settings import Settings
 from pipelines.recipe import Recipe, to_id
 from pipelines.runs.run_folders import check_name
 from trainer.data.sources import parse_source
-from trainer.errors import InputError
 from trainer.evaluation.gate_options import CHAMPION
-from vertex_facts import regions, resource_names
+from vertex.errors import InputError
+from vertex.facts import regions, resource_names
 
 _COPIED_FIELDS = ("display_name", "pipeline_spec", "labels", "runtime_config", "service_account",
                   "network", "encryption_spec")  # fmt: skip

@@ -6,7 +6,6 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from components.vertex.cloud_errors import CloudError, is_capacity
 from pipelines.parameters import change_machines
 from pipelines.printing import Console, print_error, say
 from pipelines.project.connection import Connection, run_link
@@ -18,7 +17,8 @@ from pipelines.runs.run import ENDED, EXPIRED, JOB_ENDED, SEARCH_STEP, Run
 from pipelines.runs.screens import show_results
 from pipelines.runs.trial_rows import make_trial_row
 from pipelines.startup import EXIT_FAILED, EXIT_INTERRUPTED
-from trainer.errors import InputError, escape_controls
+from vertex.client.cloud_errors import CloudError, is_capacity
+from vertex.errors import InputError, escape_controls
 
 POLLING_SECONDS = 10.0
 _POLLS_BETWEEN_JOBS = 6

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pipelines.printing import print_plain
-from trainer.formats import clock
+from vertex.formats import clock
 
 STARTING = "starting"
 """The message of a task that has sent none yet."""

@@ -9,14 +9,14 @@ import numpy as np
 from pipelines.runs import run_files
 from pipelines.runs.run import Run
 from trainer.data.storage import is_object, join
-from trainer.errors import InputError, first_line
 from trainer.evaluation import prediction_file
 from trainer.evaluation.prediction_file import Predictions
 from trainer.exported import model_files
 from trainer.exported.results import HISTORY, parse_history
 from trainer.metrics import COMPARISONS, comparison
 from trainer.metrics.comparison import Pairs
-from vertex_facts.json_numbers import to_whole_numbers
+from vertex.errors import InputError, first_line
+from vertex.facts.json_numbers import to_whole_numbers
 
 if TYPE_CHECKING:
     from trainer.report.learning import Rows  # imports Matplotlib

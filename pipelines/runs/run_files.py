@@ -8,11 +8,11 @@ import logging
 import pathlib
 from typing import Any
 
-from components.vertex.cloud_errors import as_input_error
 from trainer.data import storage
 from trainer.data.storage import is_object
-from trainer.errors import InputError
-from vertex_emulator.engine.output_cache import Journal
+from vertex.client.cloud_errors import as_input_error
+from vertex.emulator.engine.output_cache import Journal
+from vertex.errors import InputError
 
 
 def write_first(uri: str, content: bytes) -> bool:

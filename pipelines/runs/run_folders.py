@@ -31,12 +31,11 @@ from pipelines.runs.run import (
     read_run,
     state_of,
 )
-from trainer import checked_json
 from trainer.data import storage
-from trainer.errors import InputError
-from vertex_emulator import files
-from vertex_emulator.job_state import is_locked
-from vertex_facts import UsageError
+from vertex import checked_json
+from vertex.emulator import files
+from vertex.emulator.job_state import is_locked
+from vertex.errors import InputError
 
 T = TypeVar("T")
 
@@ -79,7 +78,7 @@ def read_json(path: pathlib.Path, form: type[T]) -> T | None:
         return files.read_checked(path, form)
     except FileNotFoundError:
         return None
-    except UsageError as error:
+    except InputError as error:
         raise InputError(str(error)) from None
 
 
@@ -103,7 +102,7 @@ def list_runs(runs_directory: pathlib.Path, recipe: str, errors: list[str]) -> l
         try:
             # `latest` is a link to one of the others.
             runs += [] if folder.is_symlink() else [load(folder)]
-        except (InputError, UsageError) as error:
+        except InputError as error:
             errors.append(str(error))
     runs.sort(key=lambda run: (run.started, run.name), reverse=True)
     return [run for run in runs if recipe in ("", run.recipe)]
@@ -136,7 +135,7 @@ def exists(runs_directory: pathlib.Path, name: str) -> bool:
 def load(directory: pathlib.Path) -> Run:
     """Read the run of a folder.
 
-    Raise InputError or UsageError if a file that describes it is damaged.
+    Raise InputError if a file that describes it is damaged.
     """
     record = read_record(directory)
     # Check the lock first: a run writes its state before it releases the lock.

@@ -4,7 +4,6 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from components.machines.price_table import format_machines
 from pipelines.printing import Console, say, shorten_path
 from pipelines.runs.backend import Backend
 from pipelines.runs.live_view import UNUSED
@@ -12,7 +11,8 @@ from pipelines.runs.run import KILLED, Run
 from pipelines.runs.trial_rows import format_trial
 from trainer.data.storage import is_object
 from trainer.evaluation.gate_options import CANDIDATE
-from trainer.formats import clock, decimal
+from vertex.formats import clock, decimal
+from vertex.machines.price_table import format_machines
 
 _HEADLINE = (
     "accuracy", "f1", "roc_auc", "log_loss", "expected_calibration_error", "r2", "rmse", "mae",

@@ -15,8 +15,8 @@ from pipelines.runs.run import (
     read_trials,
     to_role,
 )
-from trainer.errors import InputError
-from vertex_emulator import files, job_state
+from vertex.emulator import files, job_state
+from vertex.errors import InputError
 
 _TAIL_BYTES = 1 << 20
 
@@ -86,7 +86,7 @@ def read_jobs(directory: pathlib.Path) -> dict[pathlib.Path, job_state.JobFile]:
 def read_search(directory: pathlib.Path) -> tuple[Trial, ...]:
     """Return the trials of a run's search, if it has one.
 
-    Raise UsageError if their file is damaged, or missing beside the folders of the trials.
+    Raise InputError if their file is damaged, or missing beside the folders of the trials.
     """
     files_of_search = (job_state.TUNING_FILE_NAME, "trial-*")
     folders = {path.parent for name in files_of_search for path in directory.glob(f"logs/*/{name}")}

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from pipelines.runs.live_view import Row
 from pipelines.runs.run import Trial
-from trainer.formats import decimal
+from vertex.formats import decimal
 
 _STATES = {
     "REQUESTED": "PENDING", "ACTIVE": "RUNNING", "STOPPING": "RUNNING", "INFEASIBLE": "FAILED"

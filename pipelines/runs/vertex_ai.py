@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
-from components.machines import price_table
-from components.machines.price_table import format_money
-from components.vertex.cloud_errors import CloudError
 from pipelines.project.connection import Connection, console_link, run_link
 from pipelines.project.settings import Settings
 from pipelines.runs import cloud_logging, vertex_jobs
 from pipelines.runs.run import ENDED, EXPIRED, Run, TrainingJob, Trial, read_run, to_role
-from trainer.errors import InputError
+from vertex.client.cloud_errors import CloudError
+from vertex.errors import InputError
+from vertex.machines import price_table
+from vertex.machines.price_table import format_money
 
 NAME = "Vertex AI"
 _THREADS = 8

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from components.registry.model_upload import MADE_BY, to_label
-from components.vertex.cloud_errors import (
+from pipelines.project.connection import Connection
+from pipelines.runs.run import ENDED, JOB_ENDED, SEARCHES, Trial, job_names, read_trials
+from vertex.client.cloud_errors import (
     CONFLICT,
     NOT_FOUND,
     CloudError,
@@ -16,9 +18,7 @@ from components.vertex.cloud_errors import (
     tolerated,
     translated,
 )
-from pipelines.project.connection import Connection
-from pipelines.runs.run import ENDED, JOB_ENDED, SEARCHES, Trial, job_names, read_trials
-from trainer.errors import InputError
+from vertex.errors import InputError
 
 REQUEST = "request"
 """Label that identifies the request which created a run."""

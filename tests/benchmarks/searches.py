@@ -19,7 +19,7 @@ from components.planning.search_options import SearchOptions, build_study_spec
 from tests.benchmarks.measuring import Row
 from trainer.metrics.comparison import Pairs, Scores, compare
 from trainer.training.config import TrainingConfig
-from vertex_emulator import tuning_search
+from vertex.emulator import tuning_search
 
 SEARCHES, TRIALS, EXAMPLES = 2000, 12, 1000
 CONFIDENCE = 0.95

@@ -1,8 +1,8 @@
 import pytest
 
 from components.registry import promotion_lock
-from components.vertex import vertex_client
 from tests.registry_service import ModelService, registry_at
+from vertex.client import vertex_client
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from kfp import dsl
 from components.plan_training import plan_training
 from tests.components.artifacts import artifact
 from trainer.data.schema import FILE_NAME, Dataset, Feature, Shard, Split
-from vertex_emulator import job_rules
+from vertex.emulator import job_rules
 
 DEFAULTS = {"model_name": "digits", "project": "p", "location": "us-central1", "run": "digits-1"}
 DEFAULTS |= {"register": True, "serving_image": "p/serving:1", "class_floors": {}, "searched": {}}

@@ -9,7 +9,7 @@ from kfp import dsl
 from components.collect_training import collect_training
 from tests.components.artifacts import artifact
 from tests.trainer.data.picture_folders import flip
-from trainer import checked_json
+from vertex import checked_json
 
 
 def test_model_and_metrics_are_the_chiefs_output(tmp_path, refused):

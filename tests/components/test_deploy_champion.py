@@ -10,11 +10,11 @@ from components.registry.registered_model import RegisteredModel
 from pipelines.local_programs import server_program
 from tests.faulty_emulator import ById, FaultyEmulator
 from tests.registry_service import candidate, registry_at
-from vertex_emulator.endpoint_service import EndpointService
-from vertex_emulator.model_server import ModelServers
-from vertex_emulator.model_service import ModelService
-from vertex_emulator.operations import Operations
-from vertex_emulator.processes import Guardian
+from vertex.emulator.endpoint_service import EndpointService
+from vertex.emulator.model_server import ModelServers
+from vertex.emulator.model_service import ModelService
+from vertex.emulator.operations import Operations
+from vertex.emulator.processes import Guardian
 
 
 class ServersOfArtifacts(ModelServers):

@@ -14,16 +14,16 @@ from kfp import dsl
 
 from components.evaluate_model import evaluate_model
 from components.register_model import register_model
-from components.vertex.vertex_client import connect_vertex
 from tests.components.artifacts import artifact, write_training_counts
 from tests.registry_service import exported, registry_at
 from tests.trainer.report.report_page import HISTORY, TRAINING
 from tests.trainer.report_samples import write_model, write_records
-from trainer import checked_json
 from trainer.data.storage import write_csv, write_json
 from trainer.evaluation import champion_scores, prediction_file, scoring
 from trainer.evaluation.gate_options import GateOptions
 from trainer.exported import model_files
+from vertex import checked_json
+from vertex.client.vertex_client import connect_vertex
 
 pytestmark = pytest.mark.usefixtures("equal_plots_drawn_once")
 

@@ -16,8 +16,8 @@ from components.registry.registered_model import RegisteredModel
 from tests import registry_service
 from tests.refusals import refused
 from tests.registry_service import NUMBER, ModelService, registry_at
-from trainer.errors import InputError
-from vertex_emulator.api_error import ApiError
+from vertex.emulator.api_error import ApiError
+from vertex.errors import InputError
 
 PARENT = "projects/my-project/locations/us-central1"
 METRICS = {"auRoc": 0.5, "confusionMatrix": {"rows": [[3, 1], [0, 4]]}}

@@ -12,12 +12,12 @@ from components.registry.registered_model import digest_dataset, training_labels
 from tests.components.artifacts import write_training_counts
 from tests.components.plans import check_pools, describe, plan, planned
 from tests.registry_service import candidate, registry_at
-from trainer import checked_json
 from trainer.data import schema
 from trainer.exported import model_files
 from trainer.training.config import TrainingConfig
 from trainer.training.job import parse
-from vertex_facts import emulation
+from vertex import checked_json
+from vertex.facts import emulation
 
 
 def test_each_replica_gets_config_records_and_directory(tmp_path):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from components.machines.worker_pools import MachineOptions
+from components.planning.worker_pools import MachineOptions
 from tests.components.plans import plan, planned
 from trainer.training.job import parse
 

@@ -7,13 +7,13 @@ from decimal import Decimal
 
 import pytest
 
-from components.machines import price_table
-from components.machines.price_table import JobCost, format_money
-from components.machines.worker_pools import build_worker_pool_specs
+from components.planning.worker_pools import build_worker_pool_specs
 from pipelines import recipe
 from tests.pipelines.conftest import RECIPES
-from vertex_facts.machine_types import accelerators, disk_types, types
-from vertex_facts.quotas import list_quotas
+from vertex.machines import price_table
+from vertex.machines.machine_types import accelerators, disk_types, types
+from vertex.machines.price_table import JobCost, format_money
+from vertex.machines.quotas import list_quotas
 
 N1_STANDARD_4 = Decimal("0.21849885")
 N1_STANDARD_8 = 2 * N1_STANDARD_4

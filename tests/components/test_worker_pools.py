@@ -4,11 +4,11 @@ import pytest
 from google.cloud.aiplatform_v1.types import AcceleratorType, WorkerPoolSpec
 from google_cloud_pipeline_components.container.v1.gcp_launcher.utils import json_util
 
-from components.machines.worker_pools import MachineOptions, build_worker_pool_specs
+from components.planning.worker_pools import MachineOptions, build_worker_pool_specs
 from tests.refusals import refused
 from trainer import fields
 from trainer.engine.cluster import check_strategy
-from vertex_facts.machine_types import accelerators
+from vertex.machines.machine_types import accelerators
 
 T4 = "accelerator_type=NVIDIA_TESLA_T4"
 GPUS = f"{T4} accelerator_count=2"

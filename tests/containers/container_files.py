@@ -37,6 +37,19 @@ def copy_folders(names: Iterable[str], target: Path) -> None:
         shutil.copytree(ROOT / name, target / name, ignore=ignore, dirs_exist_ok=True)
 
 
+def ignored_folders() -> list[str]:
+    """Return the folders that .dockerignore leaves out of those that the image contains."""
+    lines = (ROOT / ".dockerignore").read_text().splitlines()
+    return [line for line in lines if not line.startswith(("#", "!", "*"))]
+
+
+def copy_code(target: Path) -> None:
+    """Copy the folders of this repository that the image contains."""
+    copy_folders(copied_folders(), target)
+    for name in ignored_folders():
+        shutil.rmtree(target / name)
+
+
 def locked(name: str) -> dict[str, str]:
     """Return the versions in <name>.lock, of packages that Python 3.11 on Linux installs."""
     from packaging.requirements import Requirement

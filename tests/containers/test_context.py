@@ -16,7 +16,7 @@ from packaging.version import Version
 from tests.child_processes import ROOT
 from tests.containers import container_files
 from trainer.serving import PORT
-from vertex_facts.machine_types import accelerators, list_offered_accelerators
+from vertex.machines.machine_types import accelerators, list_offered_accelerators
 
 CONTAINERS = ROOT / "containers"
 SERVING = ROOT / "trainer" / "serving"
@@ -92,11 +92,11 @@ def installed() -> tuple[dict[str, list[str]], dict[str, set[str]]]:
 
 @pytest.mark.slow
 def test_copied_files_suffice_to_import_every_module(tmp_path):
-    container_files.copy_folders(container_files.copied_folders(), tmp_path)
+    container_files.copy_code(tmp_path)
     script = (
         "import check, sys; print(len(check.import_modules()), sys.modules['trainer'].__file__)"
     )
-    path = tmp_path, tmp_path / "emulator", CONTAINERS
+    path = tmp_path, CONTAINERS
     result = subprocess.run(
         [sys.executable, "-c", script],
         cwd=tmp_path,
@@ -116,7 +116,8 @@ def test_image_names_every_imported_package():
     paths = [
         path for name in container_files.copied_folders() for path in (ROOT / name).rglob("*.py")
     ]
-    without_server = [path for path in paths if not path.is_relative_to(SERVING)]
+    outside = (SERVING, *(ROOT / name for name in container_files.ignored_folders()))
+    without_server = [path for path in paths if not any(map(path.is_relative_to, outside))]
     assert not unnamed(imported_modules(without_server), "packages")
 
 
@@ -134,6 +135,7 @@ def test_serving_image_listens_on_all_addresses_without_sdk():
     assert 'CMD ["python3", "-m", "trainer.serving", "--host", "0.0.0.0"]' in stage
     assert f"EXPOSE {PORT}" in stage
     assert "COPY --from=code /app/trainer /app/trainer" in stage and "components" not in stage
+    assert "COPY --from=code /app/vertex /app/vertex" in stage
     locked = container_files.locked("containers/serving")
     assert not {"kfp", "google-cloud-aiplatform", "docker"} & locked.keys()
     assert {"uvicorn", "starlette", "tensorflow-cpu"} <= locked.keys()

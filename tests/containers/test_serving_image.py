@@ -28,7 +28,7 @@ from tests.trainer.serving.test_answers import (  # noqa: F401
 from tests.trainer.serving.test_malformed import (  # noqa: F401
     test_500_malformed_requests_cost_no_error_and_no_memory,
 )
-from vertex_emulator.processes import reserve_port
+from vertex.emulator.processes import reserve_port
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 ROUTE = "/v1/endpoints/1/deployedModels/2"

@@ -9,7 +9,7 @@ from google.auth.credentials import AnonymousCredentials
 from google.cloud import storage
 
 from tests.child_processes import started
-from vertex_emulator.processes import reserve_port
+from vertex.emulator.processes import reserve_port
 
 GOOGLE = "https://www.googleapis.com"
 

@@ -9,7 +9,6 @@ from components.artifact_metadata import set_content_type
 from components.registry.registered_model import digest_dataset
 from tests.refusals import refused
 from tests.trainer.data.picture_folders import two_classes, write
-from trainer import checked_json
 from trainer.data import storage
 from trainer.data.integrity import check_shards
 from trainer.data.schema import load_dataset
@@ -17,8 +16,9 @@ from trainer.data.tables.csv_text import read_header
 from trainer.data.write.record_options import RecordOptions
 from trainer.data.write.writer import create_tfrecords
 from trainer.engine import checkpoints
-from trainer.errors import InputError
 from trainer.exported import model_files, results
+from vertex import checked_json
+from vertex.errors import InputError
 
 
 @pytest.fixture

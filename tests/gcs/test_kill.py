@@ -9,7 +9,7 @@ from tests import replicas, small_records
 from tests.gcs.proxy import FaultyProxy
 from tests.learned_weights import assert_equal_arrays, newest_checkpoint
 from tests.pipelines.local.conftest import wait_for
-from trainer.errors import RETRY_EXIT_CODE
+from vertex.errors import RETRY_EXIT_CODE
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

@@ -12,7 +12,7 @@ from kfp import dsl
 from pipelines.local import folders
 from tests.pipelines.local.package_runs import compile_to, resume, run_package, states
 from tests.refusals import refused
-from trainer.errors import InputError
+from vertex.errors import InputError
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ import pytest
 from pipelines import recipe
 from tests import child_processes
 from tests.child_processes import ROOT
-from vertex_emulator import background_jobs, job_service, processes
+from vertex.emulator import background_jobs, job_service, processes
 
 RECIPES = ("cats_vs_dogs", "chicago_taxi", "digits", "emotions", "flowers", "housing", "mnist")
 """The recipes of the project."""

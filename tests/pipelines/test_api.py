@@ -8,7 +8,7 @@ import pytest
 
 from pipelines import api
 from tests.refusals import refused
-from trainer.errors import InputError
+from vertex.errors import InputError
 
 SYNOPSIS = textwrap.dedent(inspect.getdoc(api).partition("\n\n")[2].partition("\n\nA mistake")[0])
 

@@ -21,16 +21,16 @@ from pipelines.runs.run import Task
 from tests.pipelines.test_runs_command import KEYS, leave
 from tests.refusals import refused
 from tests.registry_service import ModelService, candidate, exported, registry_at
-from trainer import checked_json
 from trainer.data.schema import EXTRA_ASSETS
 from trainer.exported import model_files
 from trainer.exported.results import HISTORY
 from trainer.serving.predictor import Predictor
-from vertex_emulator import files, job_state
-from vertex_emulator.engine.output_cache import Journal
-from vertex_emulator.engine.task_inputs import Artifact
-from vertex_emulator.job_state import JobFile, ReplicaState
-from vertex_emulator.model_service import FOLDER_NAME
+from vertex import checked_json
+from vertex.emulator import files, job_state
+from vertex.emulator.engine.output_cache import Journal
+from vertex.emulator.engine.task_inputs import Artifact
+from vertex.emulator.job_state import JobFile, ReplicaState
+from vertex.emulator.model_service import FOLDER_NAME
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
 FLIPS = pytest.mark.parametrize("flips", [8, pytest.param(100, marks=pytest.mark.slow)])
@@ -336,7 +336,7 @@ def test_json_of_another_form_is_named_or_harmless(command, jobs, name, line):
     content = json.loads(file.read_bytes())
     del content["sha256"]
     for other in other_forms(content):
-        checked = files.with_checksum(other) if isinstance(other, dict) else other
+        checked = checked_json.with_checksum(other) if isinstance(other, dict) else other
         file.write_text(json.dumps(checked))
         code, shown, errors = command(line)
         assert code == 0 or file.name in error_of((code, shown, errors)), other

@@ -19,7 +19,7 @@ from tests.refusals import refused
 from tests.tables import write, write_csv
 from trainer.data.schema import load_dataset
 from trainer.data.tables.columns import AUTO, list_columns
-from trainer.errors import InputError
+from vertex.errors import InputError
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
 

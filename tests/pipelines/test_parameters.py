@@ -15,7 +15,7 @@ from trainer import fields
 from trainer.data.tables.columns import KEYS, Column, Cross, SplitBy
 from trainer.models import MODELS
 from trainer.models.backbone_table import BACKBONES
-from vertex_facts import resource_names
+from vertex.facts import resource_names
 
 PREBUILT = "us-docker.pkg.dev/vertex-ai/prediction/tf2-cpu.2-15"
 REGION = "projects/p/locations/us-central1"

@@ -5,14 +5,14 @@ from pathlib import Path
 import pytest
 import yaml
 
-from components.machines import price_table
-from components.machines.worker_pools import build_worker_pool_specs
+from components.planning.worker_pools import build_worker_pool_specs
 from pipelines import compilation, recipe
 from tests.json_server import JsonServer
 from tests.pipelines.conftest import RECIPES
-from trainer.errors import InputError
-from trainer.formats import duration
-from vertex_facts.quotas import SERVING_CPUS, find_reserved_range
+from vertex.errors import InputError
+from vertex.formats import duration
+from vertex.machines import price_table
+from vertex.machines.quotas import SERVING_CPUS, find_reserved_range
 
 L4 = {"chief_machine_type": "g2-standard-8", "accelerator_type": "NVIDIA_L4"}
 L4 |= {"accelerator_count": 1}

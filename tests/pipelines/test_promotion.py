@@ -3,7 +3,7 @@
 import pytest
 
 from tests.registry_service import ModelService, candidate, registry_at
-from vertex_emulator.model_service import FOLDER_NAME
+from vertex.emulator.model_service import FOLDER_NAME
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
 LOCAL = ("local", "local")

@@ -5,13 +5,13 @@ import tomllib
 
 import pytest
 
-from components.machines.worker_pools import build_worker_pool_specs
+from components.planning.worker_pools import build_worker_pool_specs
 from pipelines import recipe
 from pipelines.run_options import parse_time
 from tests.components.plans import check_pools
 from tests.pipelines.conftest import RECIPES
 from tests.refusals import refused
-from trainer.errors import InputError
+from vertex.errors import InputError
 
 HOURLY = "[retraining]\ncron = '0 * * * *'\n"
 OPTIONS = """

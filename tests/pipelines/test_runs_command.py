@@ -19,8 +19,8 @@ from pipelines.runs import run_folders
 from pipelines.runs.run_folders import RunRecord
 from tests.pipelines.conftest import started
 from tests.pipelines.local.conftest import wait_for
-from trainer import checked_json
-from vertex_emulator import files
+from vertex import checked_json
+from vertex.emulator import files
 
 KEYS = [f"digits/{number}" for number in range(100)]
 

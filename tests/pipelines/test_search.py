@@ -8,10 +8,10 @@ import pytest
 from google.cloud.aiplatform_v1 import types
 from google_cloud_pipeline_components.container.v1.gcp_launcher.utils import json_util
 
-from components.machines.worker_pools import MachineOptions, build_worker_pool_specs
 from components.plan_search import plan_search
 from components.planning.pipeline_options import JobOptions, PipelineOptions
 from components.planning.search_options import SearchOptions, build_study_spec
+from components.planning.worker_pools import MachineOptions, build_worker_pool_specs
 from pipelines import plan as planning
 from pipelines import recipe as recipes
 from pipelines.commands import command_line

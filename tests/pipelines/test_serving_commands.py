@@ -20,7 +20,7 @@ from tests import tables
 from tests.faulty_emulator import OpenEmulator
 from tests.pipelines.conftest import started
 from tests.registry_service import ModelService, exported, registry_at
-from vertex_emulator.model_service import FOLDER_NAME
+from vertex.emulator.model_service import FOLDER_NAME
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
 SCANS = ["scan0.png", "scan1.png", "scan2.png"]

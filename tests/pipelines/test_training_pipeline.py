@@ -9,7 +9,7 @@ import yaml
 from google.cloud.aiplatform_v1.types import CustomJob
 from google_cloud_pipeline_components.container.v1.gcp_launcher.utils import json_util
 
-from components.machines.worker_pools import IMAGE, build_worker_pool_specs
+from components.planning.worker_pools import IMAGE, build_worker_pool_specs
 from pipelines import compilation, recipe
 from pipelines.parameters import PARAMETERS, TOPICS
 from pipelines.training_pipeline import LOCATION_PLACEHOLDER, PROJECT_ID_PLACEHOLDER

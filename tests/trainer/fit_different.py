@@ -8,8 +8,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from trainer.errors import InputError
 from trainer.fit import fit, is_chief
+from vertex.errors import InputError
 
 
 class Apart(keras.callbacks.Callback):

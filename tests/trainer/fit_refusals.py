@@ -9,8 +9,8 @@ import numpy as np
 import tensorflow as tf
 
 from trainer.engine import strategies
-from trainer.errors import InputError
 from trainer.fit import fit
+from vertex.errors import InputError
 
 X, Y = np.ones((8, 2), np.float32), np.ones((8, 1), np.float32)
 

@@ -22,8 +22,8 @@ from tests.trainer.fit_scripts import REFUSED, ROWS, SCENARIOS, draw, scenario
 from trainer.engine import strategies
 from trainer.engine.applied_optimizers import list_optimizers
 from trainer.engine.cluster import from_environment
-from trainer.errors import InputError
 from trainer.fit import create_strategy, fit
+from vertex.errors import InputError
 
 
 def dense(**options: Any) -> keras.Model:

@@ -7,9 +7,9 @@ import pytest
 from tests.refusals import refused
 from trainer import fields
 from trainer.fields import option
-from trainer.formats import suggest
 from trainer.training.config import TrainingConfig, config_uri, write_config
 from trainer.training.job import parse
+from vertex.formats import suggest
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -16,10 +16,10 @@ from tests.trainer.fit_scripts import REFUSED, SCENARIOS, SCRIPTS
 from trainer.engine import draws, internals
 from trainer.engine.internals import losses
 from trainer.engine.strategies import LOGICAL_CPUS
-from trainer.errors import InputError
 from trainer.fit import fit
 from trainer.fit.checkpoint_callback import find_done
 from trainer.training.program import Trained
+from vertex.errors import InputError
 
 MODULE = fit_scenarios.__name__
 QUICK = ["weighted_dataset", "random_layers", "rate_by_the_batch", "metrics_seen_by_callbacks"]

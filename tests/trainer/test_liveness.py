@@ -2,7 +2,7 @@ import subprocess
 import sys
 
 from tests.child_processes import ROOT
-from trainer.errors import RETRY_EXIT_CODE
+from vertex.errors import RETRY_EXIT_CODE
 
 PROGRAM = """
 import threading

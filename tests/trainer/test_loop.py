@@ -15,7 +15,7 @@ from components.planning import warm_start
 from tests import replicas, tables
 from tests.learned_weights import assert_equal_arrays, exported, newest_checkpoint
 from tests.small_records import digits
-from trainer.errors import RETRY_EXIT_CODE
+from vertex.errors import RETRY_EXIT_CODE
 
 TASK = "trainer.task"
 DUMP = "tests.trainer.dump_weights"

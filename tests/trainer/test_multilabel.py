@@ -15,7 +15,6 @@ from tests.trainer.report.report_page import HISTORY, TRAINING, Page
 from tests.trainer.training_runs import evaluate_untrained, train, train_and_evaluate
 from trainer.data.dataset_warnings import list_warnings
 from trainer.data.schema import Dataset
-from trainer.errors import InputError
 from trainer.evaluation import drift, gate, prediction_file
 from trainer.evaluation.champion_scores import score
 from trainer.evaluation.gate_options import GateOptions
@@ -27,6 +26,7 @@ from trainer.serving.predictor import Predictor
 from trainer.tasks import task_of
 from trainer.tasks.multilabel import LabelEvaluation, Multilabel
 from trainer.training.config import TrainingConfig
+from vertex.errors import InputError
 
 LABEL = {"column": "tags", "type": "multilabel"}
 NOTES = {

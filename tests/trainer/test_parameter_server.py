@@ -13,10 +13,10 @@ import tensorflow as tf
 from tests import replicas
 from tests.learned_weights import newest_checkpoint
 from tests.small_records import digits
-from trainer.errors import RETRY_EXIT_CODE
 from trainer.training import loop, replica
 from trainer.training.config import TrainingConfig
 from trainer.training.job import Job
+from vertex.errors import RETRY_EXIT_CODE
 
 STEPS = 63
 """Steps of an epoch."""

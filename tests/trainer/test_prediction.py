@@ -13,8 +13,8 @@ from tests import tables
 from tests.refusals import refused
 from tests.trainer.report_samples import write_model, write_records
 from trainer.data.schema import FILE_NAME, Dataset, Split
-from trainer.errors import InputError
 from trainer.evaluation.scoring import evaluate
+from vertex.errors import InputError
 
 NAMES = ["c0", "c1", "c2"]
 

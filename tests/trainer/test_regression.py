@@ -31,7 +31,6 @@ from tests.trainer.training_runs import (
 from trainer.data.schema import Dataset
 from trainer.data.write.record_options import RecordOptions
 from trainer.data.write.writer import create_tfrecords
-from trainer.errors import InputError
 from trainer.evaluation import drift, gate, prediction_file
 from trainer.evaluation.champion_scores import score
 from trainer.evaluation.gate_options import GateOptions
@@ -43,6 +42,7 @@ from trainer.serving.predictor import Predictor
 from trainer.tasks import task_of
 from trainer.tasks.regression import CONFIDENCE, NumberEvaluation
 from trainer.training.config import TrainingConfig
+from vertex.errors import InputError
 
 LABEL = {"column": "price", "type": "numeric", "log": True}
 HOMES = {

@@ -12,10 +12,10 @@ from scipy import stats
 from tests import replicas
 from tests.conftest import TRAINED
 from tests.refusals import refused
-from trainer import checked_json
 from trainer.evaluation.search_verdict import estimate_optimism, judge_search
 from trainer.metrics.comparison import Pairs, Scores, compare
 from trainer.report.search_page import render_search
+from vertex import checked_json
 
 BAD = TRAINED.replace("0.002", "0.00001").replace("--epochs=6", "--epochs=1")
 

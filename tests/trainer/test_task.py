@@ -17,7 +17,6 @@ from tests.child_processes import ROOT
 from tests.conftest import TRAINED
 from tests.learned_weights import assert_equal_arrays, exported, newest_checkpoint
 from tests.trainer.data.picture_folders import flip
-from trainer import checked_json
 from trainer.data.images.preprocessing import decode_and_resize
 from trainer.data.read.model_inputs import open_inputs
 from trainer.data.schema import load_dataset
@@ -25,6 +24,7 @@ from trainer.engine.cluster import Cluster
 from trainer.training import logs
 from trainer.training.config import TrainingConfig
 from trainer.training.progress import Progress
+from vertex import checked_json
 
 
 def error_line(shown: str) -> str:

@@ -16,13 +16,13 @@ from trainer.data.source_options import OPERATIONS
 from trainer.engine import agreement, embeddings, strategies
 from trainer.engine.checkpoints import Checkpoints
 from trainer.engine.cluster import Cluster
-from trainer.errors import InputError
 from trainer.tasks.classification import Classification
 from trainer.training import loop
 from trainer.training.config import TrainingConfig
 from trainer.training.optimization import LearningRate, create_optimizer
 from trainer.training.optimizers import OPTIMIZERS
 from trainer.training.progress import Progress
+from vertex.errors import InputError
 
 
 @pytest.fixture(scope="module")

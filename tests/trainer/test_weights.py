@@ -16,10 +16,10 @@ from components.planning import warm_start
 from tests.refusals import refused
 from tests.trainer.training_runs import train
 from trainer.engine import checkpoints
-from trainer.errors import InputError
 from trainer.exported import keras_file
 from trainer.models import open_model_for
 from trainer.training.progress import Progress
+from vertex.errors import InputError
 
 # Isolated: neither this project nor the working folder can be imported.
 ALONE = [sys.executable, "-I", "-c"]

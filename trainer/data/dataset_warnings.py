@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from trainer.data.schema import ROWS, SPLITS, Dataset
-from trainer.errors import escape_controls
-from trainer.formats import listing, number_of
+from vertex.errors import escape_controls
+from vertex.formats import listing, number_of
 
 NAMED = 3
 """Number of classes, and of reasons of rejections, that a sentence names."""

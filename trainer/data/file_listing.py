@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from trainer.data import storage
 from trainer.data.storage import join
-from trainer.errors import InputError, google_errors_as_input
+from vertex.errors import InputError, google_errors_as_input
 
 LISTERS = 8
 """Requests in flight: fewer than the connections that google-cloud-storage keeps open."""

@@ -11,8 +11,8 @@ from collections.abc import Iterable
 
 from trainer.data import storage
 from trainer.data.schema import FILE_NAME, Dataset, Shard
-from trainer.errors import InputError
 from trainer.process_pool import available_cores
+from vertex.errors import InputError
 
 _checked: set[tuple[str, str]] = set()
 """URI and sha256 of the shards that this process has found intact."""

@@ -11,8 +11,8 @@ from typing import Any
 
 from trainer.data import storage
 from trainer.data.storage import join
-from trainer.errors import InputError
-from trainer.formats import suggest
+from vertex.errors import InputError
+from vertex.formats import suggest
 
 FILE_NAME = "dataset.json"
 EXTRA_ASSETS = "assets.extra"

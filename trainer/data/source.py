@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, ClassVar, NamedTuple
 
 from trainer.data.source_options import SourceOptions
-from trainer.errors import InputError
+from vertex.errors import InputError
 
 DIGEST_BYTES = 16
 _SPLIT_NAMES = {

@@ -6,8 +6,8 @@ from typing import Any
 
 from trainer.conditions import Condition, when
 from trainer.data.schema import IMAGES, ROWS, SPLITS
-from trainer.errors import InputError
 from trainer.fields import option
+from vertex.errors import InputError
 
 RESIZE_METHODS = ("bilinear", "nearest", "bicubic", "area", "lanczos3")
 ENCODINGS = ("raw", "jpeg")

@@ -29,7 +29,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
-from trainer.errors import InputError, first_line
+from vertex.errors import InputError, first_line
 
 T = TypeVar("T")
 R = TypeVar("R")

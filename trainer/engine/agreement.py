@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from trainer.engine.replica_sums import all_reduce
-from trainer.errors import InputError
+from vertex.errors import InputError
 
 _add = tf.function(all_reduce, autograph=False)
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from trainer.engine import draws
 from trainer.engine.internals import find, replaced
-from trainer.errors import InputError
+from vertex.errors import InputError
 
 _PARTS = (
     keras.Operation,  # Layers are operations.

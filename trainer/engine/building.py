@@ -14,7 +14,7 @@ import tensorflow as tf
 from trainer.engine.applied_optimizers import list_optimizers
 from trainer.engine.batch_rows import unwrap
 from trainer.engine.internals import build_symbolically, replaced
-from trainer.errors import InputError, first_line
+from vertex.errors import InputError, first_line
 
 
 def build_without_data(model: keras.Model) -> bool:

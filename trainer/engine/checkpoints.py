@@ -13,7 +13,7 @@ import keras
 import tensorflow as tf
 
 from trainer.engine.cluster import Cluster
-from trainer.errors import InputError
+from vertex.errors import InputError
 
 _LIST = "checkpoint"
 """File with TensorFlow's list of complete checkpoints."""

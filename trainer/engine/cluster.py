@@ -10,7 +10,7 @@ import dataclasses
 import json
 from collections.abc import Mapping
 
-from trainer.errors import InputError
+from vertex.errors import InputError
 
 ROLES = ("chief", "worker", "ps", "evaluator")
 """Role of each worker pool, by position in worker_pool_specs."""

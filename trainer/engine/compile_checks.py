@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from trainer.engine.applied_optimizers import list_inner, list_optimizers, list_parts
 from trainer.engine.internals import get_metric_function, is_of_keras
-from trainer.errors import InputError
+from vertex.errors import InputError
 
 _MEANS = ("mean", "sum_over_batch_size")
 """Reductions of losses that are means over the rows."""

@@ -20,7 +20,7 @@ import threading
 import time
 from collections.abc import Sequence
 
-from trainer.errors import RETRY_EXIT_CODE
+from vertex.errors import RETRY_EXIT_CODE
 
 PATIENCE_SECONDS = 60.0
 """Time limit for an answer; a server answers immediately, even while it computes a step."""

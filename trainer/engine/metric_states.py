@@ -12,7 +12,7 @@ import tensorflow as tf
 from trainer.engine.compile_checks import list_metrics, list_states
 from trainer.engine.internals import create_here, find, held_here, replaced
 from trainer.engine.scales import flatten_logs
-from trainer.errors import InputError
+from vertex.errors import InputError
 
 
 class MetricStates:

@@ -26,7 +26,7 @@ from trainer.engine.internals import get_count, is_of_keras, list_layers
 from trainer.engine.metric_states import MetricStates
 from trainer.engine.scales import Scale, Scales
 from trainer.engine.trial_passes import GRADIENT, PARTS, SCALED, Pass, Result
-from trainer.errors import InputError
+from vertex.errors import InputError
 
 ROWS_TRIED = 32
 """Rows of the first batch with which a step is tried; as many as a replica's, if those are more."""

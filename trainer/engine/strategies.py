@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from trainer.engine.cluster import Cluster, check_strategy
-from trainer.errors import InputError
+from vertex.errors import InputError
 
 LOGICAL_CPUS = "LOGICAL_CPUS"
 """Environment variable with the number of logical devices into which the CPU is divided."""

@@ -21,7 +21,7 @@ from trainer.engine.internals import find, get_variable_type, losses, replaced
 from trainer.engine.metric_states import MetricStates
 from trainer.engine.replica_sums import masks_of_all_rows, means_of_local_rows
 from trainer.engine.scales import flatten_logs
-from trainer.errors import InputError, first_line
+from vertex.errors import InputError, first_line
 
 PARTS = 2
 """Parts of a batch in a trial, which the step takes for the number of replicas."""

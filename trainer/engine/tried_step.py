@@ -13,7 +13,7 @@ from trainer.engine.metric_states import MetricStates
 from trainer.engine.scales import Scales
 from trainer.engine.step import Step
 from trainer.engine.step_trial import find_scales, is_trial_needed
-from trainer.errors import InputError
+from vertex.errors import InputError
 
 
 def make_step(

@@ -11,12 +11,12 @@ from typing import Any
 import tensorflow as tf
 
 from trainer.data import schema
-from trainer.errors import InputError
 from trainer.evaluation.gate import ChampionScores
 from trainer.evaluation.prediction import ServedModel
 from trainer.metrics.comparison import Pairs
 from trainer.metrics.disk_columns import Answers
 from trainer.tasks.base import Evaluation
+from vertex.errors import InputError
 
 
 def score(

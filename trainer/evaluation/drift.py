@@ -25,8 +25,8 @@ from trainer.data import schema
 from trainer.data.schema import Dataset, Feature
 from trainer.data.tables.dates import name_day
 from trainer.data.tables.values import list_boolean_forms
-from trainer.errors import escape_controls
 from trainer.evaluation.stability_index import FALSE_ALARMS, compute_indices, simulate_noise
+from vertex.errors import escape_controls
 
 LABEL = "label"
 THRESHOLD = 0.1

@@ -5,11 +5,11 @@ import math
 from collections.abc import Collection, Sequence
 
 from trainer.conditions import when
-from trainer.errors import InputError
 from trainer.fields import option
-from trainer.formats import suggest
 from trainer.metrics import COMPARISONS, PERMUTATIONS
 from trainer.tasks.label_kinds import labels_of
+from vertex.errors import InputError
+from vertex.formats import suggest
 
 RULES = ("better", "not_worse", "none")
 CHAMPION = "champion"

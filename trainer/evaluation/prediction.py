@@ -11,12 +11,12 @@ from trainer.data import schema
 from trainer.data.read import reader
 from trainer.data.read.model_inputs import open_inputs, parse_weights
 from trainer.data.schema import Dataset
-from trainer.errors import InputError, first_line
 from trainer.exported import saved_model
 from trainer.metrics.disk_columns import Answers, ColumnValues
 from trainer.metrics.worst_examples import WorstExamples
 from trainer.progress_lines import ProgressLines
 from trainer.tasks import task_of
+from vertex.errors import InputError, first_line
 
 SIGNATURE = "serving_examples"
 

@@ -11,10 +11,10 @@ import time
 from typing import Any
 
 from trainer.data import schema
-from trainer.errors import InputError
 from trainer.evaluation.prediction import ServedModel, predict
 from trainer.metrics.disk_columns import ColumnValues
 from trainer.metrics.worst_examples import WorstExamples
+from vertex.errors import InputError
 
 WORST_KEPT = 24
 

@@ -13,17 +13,17 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from trainer import checked_json
 from trainer.data import storage
 from trainer.data.read.model_inputs import parse_weights
 from trainer.data.schema import Dataset
 from trainer.data.storage import join
-from trainer.errors import InputError
 from trainer.evaluation.prediction import ServedModel, parse_labels_and_keys
 from trainer.exported.results import HISTORY, METRICS, TRIAL, load, parse_history
-from trainer.formats import count
 from trainer.metrics.comparison import Comparison, Pairs, Scores, compare
 from trainer.metrics.intervals import GroupSums
+from vertex import checked_json
+from vertex.errors import InputError
+from vertex.formats import count
 
 _RESAMPLES = 1_000
 

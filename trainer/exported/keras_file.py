@@ -8,9 +8,9 @@ import tensorflow as tf
 
 from trainer.data import storage
 from trainer.data.storage import join
-from trainer.errors import InputError, first_line, one_line
 from trainer.exported import model_files
 from trainer.models import find_model_class
+from vertex.errors import InputError, first_line, one_line
 
 FILE_NAME = "model.keras"
 _DAMAGED = (zipfile.BadZipFile, KeyError, NotImplementedError, OSError)

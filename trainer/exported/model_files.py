@@ -13,7 +13,7 @@ from trainer.data import storage
 from trainer.data.file_listing import list_files
 from trainer.data.schema import EXTRA_ASSETS
 from trainer.data.storage import join
-from trainer.errors import InputError
+from vertex.errors import InputError
 
 LIST = f"{EXTRA_ASSETS}/files.sha256"
 _ABOVE = "../"

@@ -8,11 +8,11 @@ import io
 import math
 from typing import Any, NamedTuple
 
-from trainer import checked_json
 from trainer.data import storage
 from trainer.data.storage import join
-from trainer.errors import InputError
 from trainer.exported import model_files
+from vertex import checked_json
+from vertex.errors import InputError
 
 HISTORY = "history.csv"
 METRICS = "metrics.json"

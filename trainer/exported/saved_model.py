@@ -5,8 +5,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from trainer.errors import InputError, first_line
 from trainer.exported import model_files
+from vertex.errors import InputError, first_line
 
 
 def load(uri: str, *signatures: str, answered: Collection[str] = (), digest: str = "") -> Any:

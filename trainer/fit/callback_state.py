@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from trainer.engine.applied_optimizers import get_tf_variable, list_kept, list_variables
 from trainer.engine.internals import set_monitor
-from trainer.errors import InputError
+from vertex.errors import InputError
 
 _CONTAINERS: dict[str, Any] = {
     "dict": dict,

@@ -14,9 +14,9 @@ from trainer.engine.applied_optimizers import get_tf_variable, list_kept, list_v
 from trainer.engine.checkpoints import Checkpoints, list_checkpoints, read_state
 from trainer.engine.cluster import Cluster
 from trainer.engine.compile_checks import list_states
-from trainer.errors import InputError
 from trainer.fit.callback_state import CallbackState
 from trainer.fit.fit_loop import FitLoop
+from vertex.errors import InputError
 
 
 class _State(tf.train.experimental.PythonState):

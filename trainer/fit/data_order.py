@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from trainer.engine import internals
-from trainer.errors import InputError
+from vertex.errors import InputError
 
 
 def check_order(data: Any, validation: Any, workers: int, directory: str, steps: int) -> None:

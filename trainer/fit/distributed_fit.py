@@ -27,13 +27,13 @@ from trainer.engine.internals import (
     train_validation_split,
     validates_after,
 )
-from trainer.errors import InputError
 from trainer.fit import local_evaluation
 from trainer.fit.checkpoint_callback import CheckpointCallback, find_done
 from trainer.fit.data_order import check_order, skip_epochs, skip_validations
 from trainer.fit.fit_loop import FitLoop
 from trainer.fit.mirrored import MirroredFit
 from trainer.fit.parameter_server_fit import AsynchronousFit
+from vertex.errors import InputError
 
 _WRITERS = (
     keras.callbacks.CSVLogger,

@@ -12,7 +12,7 @@ from trainer.engine.batch_rows import count_rows, slice_rows, unwrap
 from trainer.engine.cluster import Cluster
 from trainer.engine.internals import EpochIterator, next_batch
 from trainer.engine.step_trial import ROWS_TRIED
-from trainer.errors import InputError
+from vertex.errors import InputError
 
 _UNEQUAL = "the parts of a batch have different numbers of rows and cannot be divided"
 

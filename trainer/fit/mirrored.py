@@ -14,9 +14,9 @@ from trainer.engine.batch_rows import count_rows
 from trainer.engine.compile_checks import is_plain
 from trainer.engine.internals import convert_optionals
 from trainer.engine.step import repeat
-from trainer.errors import InputError
 from trainer.fit.divided_batches import DividedBatches
 from trainer.fit.fit_loop import FitLoop
+from vertex.errors import InputError
 
 _DIFFERENT = (
     "The workers read different batches, and each learns from its own rows. If more than "

@@ -35,8 +35,8 @@ from trainer.engine.internals import (
 from trainer.engine.metric_states import add_changes
 from trainer.engine.parameter_servers import STEPS_AHEAD, Steps
 from trainer.engine.worker_step import make_worker_step
-from trainer.errors import InputError
 from trainer.fit.fit_loop import FitLoop
+from vertex.errors import InputError
 
 
 class AsynchronousFit(FitLoop):

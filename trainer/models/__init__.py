@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from trainer import fields, plugins
 from trainer.conditions import Condition
-from trainer.errors import InputError
-from trainer.formats import suggest
 from trainer.models import user_models
 from trainer.models.model import Model
+from vertex.errors import InputError
+from vertex.formats import suggest
 
 if TYPE_CHECKING:
     from trainer.data.schema import Dataset

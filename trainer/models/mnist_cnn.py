@@ -11,9 +11,9 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from trainer.data.schema import Dataset
-from trainer.errors import InputError
 from trainer.fields import option
 from trainer.models.model import Model, build_image_classifier
+from vertex.errors import InputError
 
 if TYPE_CHECKING:
     import keras

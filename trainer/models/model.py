@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 from trainer.data.schema import IMAGES, Dataset
-from trainer.errors import InputError
 from trainer.tasks import task_of
+from vertex.errors import InputError
 
 if TYPE_CHECKING:
     import keras

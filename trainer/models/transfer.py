@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from trainer.data import storage
 from trainer.data.schema import Dataset
 from trainer.data.storage import join
-from trainer.errors import InputError
 from trainer.fields import build, option
-from trainer.formats import suggest
 from trainer.models.backbone_table import BACKBONES, IMAGENET, NO_WEIGHTS, WEIGHTS_SUFFIXES
 from trainer.models.model import Model
 from trainer.tasks import task_of
+from vertex.errors import InputError
+from vertex.formats import suggest
 
 if TYPE_CHECKING:
     import keras

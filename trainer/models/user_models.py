@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, Any
 
 from trainer.data import storage
 from trainer.data.schema import Dataset
-from trainer.errors import InputError, one_line
 from trainer.fields import option
-from trainer.formats import suggest
 from trainer.models.model import Model
 from trainer.plugins import find_module_file
 from trainer.tasks import task_of
+from vertex.errors import InputError, one_line
+from vertex.formats import suggest
 
 if TYPE_CHECKING:
     import keras

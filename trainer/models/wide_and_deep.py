@@ -13,10 +13,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 from trainer.data.schema import ROWS, Dataset
-from trainer.errors import InputError
 from trainer.fields import option
 from trainer.models.model import WIDE_LAYER, Model
 from trainer.tasks import task_of
+from vertex.errors import InputError
 
 if TYPE_CHECKING:
     import keras

@@ -6,9 +6,9 @@ from typing import Any
 
 from trainer.data.schema import Dataset
 from trainer.data.source_options import OF_IMAGES, SourceOptions
-from trainer.formats import duration, percent
 from trainer.report.learning import Rows, known_values
 from trainer.tasks.base import Evaluation
+from vertex.formats import duration, percent
 
 Pairs = list[tuple[str, Any]]
 _IMAGE_OPTIONS = [

@@ -9,13 +9,13 @@ from trainer.data.tables.columns import list_columns
 from trainer.evaluation.drift import Drifts
 from trainer.evaluation.gate import Verdict
 from trainer.evaluation.gate_options import CANDIDATE, CHAMPION
-from trainer.formats import count
 from trainer.report import background
 from trainer.report.findings import list_findings
 from trainer.report.learning import Rows, format_phase, summarize_learning
 from trainer.report.page import render
 from trainer.tasks import task_of
 from trainer.tasks.base import Evaluation
+from vertex.formats import count
 
 
 def write_report(

@@ -13,8 +13,8 @@ import jinja2
 import numpy as np
 import PIL.Image
 
-from trainer import formats
 from trainer.data.tables.dates import name_day
+from vertex import formats
 
 _EXACT = 64  # pixels: images up to this size are kept exactly
 _THUMBNAIL = 192  # pixels: 24 noisy thumbnails of this size stay below 1 MB

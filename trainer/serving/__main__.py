@@ -19,10 +19,10 @@ from typing import Any
 import uvicorn
 
 from trainer import quiet
-from trainer.errors import EXIT_CODE, InputError, one_line
 from trainer.serving import HEALTH_ROUTE, LOG_VARIABLE, PORT, PREDICT_ROUTE, request_log
 from trainer.serving.connections import Connection
 from trainer.serving.prediction_server import DEADLINE, PredictionServer
+from vertex.errors import EXIT_CODE, InputError, one_line
 
 
 def main() -> int:

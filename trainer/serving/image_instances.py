@@ -18,7 +18,6 @@ import pydantic_core
 from PIL import Image
 
 from trainer.data.images.pixels import FORMATS, PixelFormat
-from trainer.formats import choices
 from trainer.serving import image_files
 from trainer.serving.image_files import Outcome
 from trainer.serving.instances import (
@@ -36,6 +35,7 @@ from trainer.serving.instances import (
     group_instances,
     parse_features,
 )
+from vertex.formats import choices
 
 _BODY_START = b'{"instances":'
 _DIGITS_AS_0 = bytes.maketrans(b"123456789", b"0" * 9)

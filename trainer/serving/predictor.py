@@ -23,7 +23,6 @@ import tensorflow as tf
 
 from trainer.data.schema import find_training_data
 from trainer.data.tables.columns import list_columns
-from trainer.errors import first_line
 from trainer.exported import saved_model
 from trainer.serving import DIGEST_VARIABLE, VERSION_VARIABLE, image_files
 from trainer.serving.decoding_processes import Decode
@@ -41,6 +40,7 @@ from trainer.serving.instances import (
     instances_of,
 )
 from trainer.serving.row_instances import RowInstances
+from vertex.errors import first_line
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,7 +14,7 @@ import numpy as np
 from pydantic_core import to_json
 
 from trainer.data import storage
-from trainer.errors import InputError
+from vertex.errors import InputError
 
 Log = Callable[[Sequence[Any]], None]
 """Called with the instances of a request."""

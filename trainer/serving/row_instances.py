@@ -21,7 +21,6 @@ from trainer.data.tables.columns import FEATURES, argument_names
 from trainer.data.tables.inputs import MISSING
 from trainer.data.tables.number_forms import MAX_FLOAT, parse_number
 from trainer.data.tables.values import ValueForms
-from trainer.formats import listing, suggest
 from trainer.serving.instances import (
     DEFAULT,
     EXAMPLES,
@@ -35,6 +34,7 @@ from trainer.serving.instances import (
     group_instances,
     parse_features,
 )
+from vertex.formats import listing, suggest
 
 _TYPE_NAMES = {"float32": "a number", "int64": "a whole number", "string": "text"}
 _MAX_WHOLE = 2.0**53

@@ -13,10 +13,10 @@ asks the task of its dataset:
 import importlib
 
 from trainer.data.schema import Dataset
-from trainer.errors import InputError, one_line
 from trainer.plugins import find_module_file
 from trainer.tasks.base import Task
 from trainer.tasks.label_kinds import kind_of_records
+from vertex.errors import InputError, one_line
 
 
 def task_of(dataset: Dataset) -> Task:

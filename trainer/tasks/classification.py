@@ -10,8 +10,6 @@ import numpy as np
 import tensorflow as tf
 
 from trainer.data.schema import Dataset
-from trainer.errors import InputError
-from trainer.formats import percent
 from trainer.metrics import COMPARISONS, classifier
 from trainer.metrics.baseline import Baseline, compare_with_constants
 from trainer.metrics.classifier import ClassMetrics
@@ -28,6 +26,8 @@ from trainer.tasks.probabilities import (
     draw_precision_over_recall,
     list_balance,
 )
+from vertex.errors import InputError
+from vertex.formats import percent
 
 TIE_TOLERANCE = 1e-6  # between the largest probability and the probability of the named label
 _SUM_TOLERANCE = 1e-3  # for a softmax that was computed in bfloat16 and cast to float32

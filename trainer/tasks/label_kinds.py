@@ -6,8 +6,8 @@ from typing import Any
 
 from trainer.conditions import Condition
 from trainer.data.schema import Dataset
-from trainer.errors import InputError
-from trainer.formats import suggest
+from vertex.errors import InputError
+from vertex.formats import suggest
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,7 +10,6 @@ import numpy as np
 import tensorflow as tf
 
 from trainer.data.schema import Dataset
-from trainer.errors import InputError
 from trainer.metrics import COMPARISONS, classifier, label_sets
 from trainer.metrics.classifier import ClassMetrics, Curve
 from trainer.metrics.comparison import Pairs, Scores, sign_flip_test
@@ -25,6 +24,7 @@ from trainer.tasks.probabilities import (
     draw_precision_over_recall,
     list_balance,
 )
+from vertex.errors import InputError
 
 SEPARATOR = ";"
 """Text between the labels of an example in predictions.csv and the report."""

@@ -11,7 +11,6 @@ import numpy as np
 import tensorflow as tf
 
 from trainer.data.schema import Dataset
-from trainer.errors import InputError
 from trainer.metrics import COMPARISONS, regressor
 from trainer.metrics.comparison import Pairs, Scores, sign_flip_test
 from trainer.metrics.disk_columns import Answers, ColumnValues, spans
@@ -19,6 +18,7 @@ from trainer.metrics.intervals import Estimate, Share
 from trainer.metrics.regressor import Part, Sums
 from trainer.metrics.slices import Figures, measure_slices
 from trainer.tasks.base import Evaluation, Finding, Outputs, Task
+from vertex.errors import InputError
 
 CONFIDENCE = 0.9
 """Share of new labels that an interval contains."""

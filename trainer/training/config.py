@@ -12,7 +12,6 @@ from trainer.data.source_options import (
     check_operations,
     operations_option,
 )
-from trainer.errors import InputError
 from trainer.fields import build, option
 from trainer.models import (
     AUGMENTABLE,
@@ -25,6 +24,7 @@ from trainer.models import (
 )
 from trainer.tasks.label_kinds import labels_of
 from trainer.training.optimizers import OPTIMIZERS, taking
+from vertex.errors import InputError
 
 _MODEL_OPTIONS = "; ".join(
     f"{name}: {', '.join(field.name for field in dataclasses.fields(model))}"

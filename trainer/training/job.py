@@ -8,9 +8,9 @@ from typing import Any
 
 from trainer.data import storage
 from trainer.effects import check_effects
-from trainer.errors import InputError
 from trainer.fields import build
 from trainer.training.config import TrainingConfig, override
+from vertex.errors import InputError
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

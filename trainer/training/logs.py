@@ -6,7 +6,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from trainer import formats
 from trainer.data import storage
 from trainer.data.storage import join
 from trainer.engine.cluster import Cluster
@@ -14,6 +13,7 @@ from trainer.exported.results import HISTORY
 from trainer.training import trial
 from trainer.training.config import TrainingConfig, phases
 from trainer.training.progress import Progress
+from vertex import formats
 
 SECONDS_BETWEEN_LINES = 10.0
 """Minimum time between two progress lines within an epoch."""

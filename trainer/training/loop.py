@@ -18,7 +18,6 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from trainer import formats
 from trainer.data.read import reader
 from trainer.data.schema import Dataset, limit_examples, load_to_train
 from trainer.data.storage import join
@@ -31,7 +30,6 @@ from trainer.engine.internals import list_layers
 from trainer.engine.liveness import STEP_SECONDS, StepWatch
 from trainer.engine.step import repeat
 from trainer.engine.strategies import create_strategy, distribute, resolve
-from trainer.errors import InputError
 from trainer.models import prepare_model
 from trainer.training import logs, ownership
 from trainer.training.config import TrainingConfig, phases
@@ -41,6 +39,8 @@ from trainer.training.profiling import StepProfiler
 from trainer.training.progress import Progress
 from trainer.training.steps import make_step, make_validation
 from trainer.training.task_model import build_task_model
+from vertex import formats
+from vertex.errors import InputError
 
 
 class TerminatedError(Exception):

@@ -3,14 +3,14 @@
 import dataclasses
 import hashlib
 
-from trainer import checked_json
 from trainer.data import storage
 from trainer.data.schema import Dataset
 from trainer.data.storage import join
 from trainer.engine.cluster import Cluster
-from trainer.errors import InputError
 from trainer.fields import build, pick
 from trainer.training.config import TrainingConfig
+from vertex import checked_json
+from vertex.errors import InputError
 
 _FORMAT = 2
 """Number of the form of checkpoints."""

@@ -10,13 +10,11 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from trainer import checked_json
 from trainer.data import storage
 from trainer.data.schema import Dataset
 from trainer.data.storage import join
 from trainer.engine import agreement, parameter_servers, strategies
 from trainer.engine.cluster import Cluster, from_environment
-from trainer.errors import RETRY_EXIT_CODE, InputError, first_line
 from trainer.exported import keras_file
 from trainer.exported.export import export
 from trainer.exported.results import HISTORY, METRICS
@@ -24,6 +22,8 @@ from trainer.models import find_model_class
 from trainer.training import asynchronous, evaluator, loop, program, trial
 from trainer.training.job import Job
 from trainer.training.loop import PeerTerminatedError, TerminatedError, TrainingLoop
+from vertex import checked_json
+from vertex.errors import RETRY_EXIT_CODE, InputError, first_line
 
 _STORAGE_GAVE_UP = "retry attempts failed"
 _PEER_GONE = (

@@ -13,12 +13,12 @@ from trainer.data.schema import Dataset
 from trainer.engine.compile_checks import is_plain
 from trainer.engine.internals import build_symbolically, get_loss_tracker, has_loss
 from trainer.engine.metric_states import MetricStates
-from trainer.errors import InputError
 from trainer.exported import keras_file
 from trainer.models.model import Model
 from trainer.tasks import Task, task_of
 from trainer.tasks.base import LOSS
 from trainer.training.config import TrainingConfig, seed_of
+from vertex.errors import InputError
 
 _REPLACED = (
     "optimizer", "learning_rate", "momentum", "weight_decay", "schedule", "warmup_steps",

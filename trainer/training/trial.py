@@ -18,11 +18,11 @@ from typing import Any
 import tensorflow as tf
 from tensorboard.plugins.hparams import api as hparams
 
-from trainer import checked_json
 from trainer.data import storage
 from trainer.data.storage import join
 from trainer.exported.results import TRIAL
 from trainer.training.job import Job
+from vertex import checked_json
 
 _METRIC_FILE = "CLOUD_ML_HP_METRIC_FILE"
 _TRIAL_ID = "CLOUD_ML_TRIAL_ID"

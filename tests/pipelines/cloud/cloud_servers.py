@@ -9,14 +9,14 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from tests.faulty_emulator import OpenEmulator
-from vertex_emulator.api_error import ApiError
-from vertex_emulator.artifact_registry import (
+from vertex.emulator.api_error import ApiError
+from vertex.emulator.artifact_registry import (
     REPOSITORY,
     ArtifactRegistry,
     parse_form,
     parse_multipart,
 )
-from vertex_emulator.cloud_storage import CloudStorage
+from vertex.emulator.cloud_storage import CloudStorage
 
 COMMANDS = [
     *("status", "status one", "logs one", "cancel one", "run digits --detach", "promote digits"),

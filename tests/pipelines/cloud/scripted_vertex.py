@@ -9,16 +9,16 @@ from google.protobuf import json_format
 
 from components.registry.model_upload import PREBUILT
 from tests.faulty_emulator import NUMBER, ById, FaultyEmulator, NoServers
-from vertex_emulator.clock import Clock
-from vertex_emulator.endpoint_service import EndpointService
-from vertex_emulator.metadata_service import MetadataService
-from vertex_emulator.model_service import ModelService
-from vertex_emulator.monitoring_service import MonitoringService
-from vertex_emulator.operations import Operations
-from vertex_emulator.pipeline_service import PipelineService
-from vertex_emulator.project_services import LogEntries
-from vertex_emulator.resources import Resources
-from vertex_emulator.schedule_service import ScheduleService
+from vertex.emulator.clock import Clock
+from vertex.emulator.endpoint_service import EndpointService
+from vertex.emulator.metadata_service import MetadataService
+from vertex.emulator.model_service import ModelService
+from vertex.emulator.monitoring_service import MonitoringService
+from vertex.emulator.operations import Operations
+from vertex.emulator.pipeline_service import PipelineService
+from vertex.emulator.project_services import LogEntries
+from vertex.emulator.resources import Resources
+from vertex.emulator.schedule_service import ScheduleService
 
 LOCATION = f"projects/{NUMBER}/locations/us-central1"
 POOL = {

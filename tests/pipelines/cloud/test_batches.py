@@ -6,9 +6,9 @@ import time
 import pytest
 import yaml
 
-from components.vertex import vertex_client
 from tests.json_server import JsonServer
-from vertex_facts import regions
+from vertex.client import vertex_client
+from vertex.facts import regions
 
 KEY = "projects/p/locations/us-central1/keyRings/r/cryptoKeys/k"
 ACCOUNT = "trainer@my-project.iam.gserviceaccount.com"

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from components.vertex import vertex_client
-from components.vertex.cloud_errors import CloudError
-from components.vertex.vertex_client import is_loopback
 from pipelines.project.connection import Connection, check_server
 from pipelines.project.settings import Settings, load
 from tests.pipelines.cloud.cloud_servers import COMMANDS, expired_sign_in, tcp_server
 from tests.refusals import refused
-from trainer.errors import InputError
-from vertex_facts.emulation import TOKEN_VARIABLE
+from vertex.client import vertex_client
+from vertex.client.cloud_errors import CloudError
+from vertex.client.vertex_client import is_loopback
+from vertex.errors import InputError
+from vertex.facts.emulation import TOKEN_VARIABLE
 
 
 def test_grpc_works_at_a_local_endpoint(vertex, succeed, refused, monkeypatch):

@@ -10,8 +10,8 @@ from pipelines.cloud.doctor import ACCOUNT_ROLES, DEPLOYMENT_ROLES
 from tests.child_processes import ROOT
 from tests.faulty_emulator import OpenEmulator
 from tests.pipelines.cloud.cloud_servers import expired_sign_in
-from vertex_emulator.api_error import not_found
-from vertex_emulator.project_services import ROLES, ProjectServices
+from vertex.emulator.api_error import not_found
+from vertex.emulator.project_services import ROLES, ProjectServices
 
 ACCOUNT = "trainer@my-project.iam.gserviceaccount.com"
 DIGITS_ON_T4 = "doctor digits --set accelerator_type=NVIDIA_TESLA_T4 --set accelerator_count=1"

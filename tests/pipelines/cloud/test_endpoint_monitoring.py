@@ -6,8 +6,8 @@ import pytest
 import yaml
 from google.cloud.aiplatform_v1 import types
 
-from components.vertex import vertex_client
 from tests.pipelines.cloud.test_deploy import put_champion
+from vertex.client import vertex_client
 
 MONITORED = """
 model_name = "digits"

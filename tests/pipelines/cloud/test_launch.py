@@ -6,11 +6,11 @@ from unittest import mock
 import pytest
 from requests import Session
 
-from components.vertex import vertex_client
 from pipelines.runs import job_request
 from tests.pipelines.cloud.conftest import QUOTA_EXCEEDED
 from tests.pipelines.cloud.scripted_vertex import Outcome
-from vertex_facts.emulation import TOKEN_VARIABLE
+from vertex.client import vertex_client
+from vertex.facts.emulation import TOKEN_VARIABLE
 
 
 @pytest.fixture

@@ -7,10 +7,10 @@ import signal
 import pytest
 from requests import Session
 
-from components.vertex import vertex_client
 from tests.pipelines.cloud.test_deploy import deployed, put_champion, traffic
 from tests.pipelines.conftest import started
 from tests.pipelines.local.conftest import wait_for
+from vertex.client import vertex_client
 
 EXITED = "Model server terminated: exit code 1"
 REPEAT = "it may have taken effect: repeat the command, which is safe"

@@ -6,7 +6,7 @@ from pipelines import api
 from pipelines.runs.experiments import experiment_of
 from tests.pipelines.cloud.scripted_vertex import Outcome
 from tests.pipelines.test_runs_command import leave
-from vertex_facts import regions
+from vertex.facts import regions
 
 FIGURES = {"accuracy": 0.95, "accuracy_low": 0.93, "accuracy_high": 0.97}
 DECISION = {"verdict": "accepted", "reason": "accuracy 0.9500"}

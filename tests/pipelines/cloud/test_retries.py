@@ -6,9 +6,9 @@ from unittest import mock
 import pytest
 from google.api_core import exceptions
 
-from components.vertex import vertex_client
-from components.vertex.cloud_errors import is_capacity
-from components.vertex.vertex_client import make_retry
+from vertex.client import vertex_client
+from vertex.client.cloud_errors import is_capacity
+from vertex.client.vertex_client import make_retry
 
 PER_MINUTE = (
     "Quota exceeded for quota metric 'Resource management (CRUD) requests' and limit 'Resource "

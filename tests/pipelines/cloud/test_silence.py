@@ -4,9 +4,9 @@ import threading
 
 import pytest
 
-from components.vertex import vertex_client
 from pipelines.project import connection
 from tests.pipelines.cloud.cloud_servers import COMMANDS, tcp_server
+from vertex.client import vertex_client
 
 
 @pytest.fixture

@@ -5,12 +5,12 @@ import tomllib
 
 import pytest
 
-from components.vertex import vertex_client
 from pipelines.cloud import upload
 from tests.child_processes import ROOT
 from tests.pipelines.cloud.conftest import IMAGE
-from vertex_emulator.api_error import ApiError
-from vertex_emulator.artifact_registry import check_names
+from vertex.client import vertex_client
+from vertex.emulator.api_error import ApiError
+from vertex.emulator.artifact_registry import check_names
 
 
 def test_version_is_uploaded_once_and_tagged(registry, succeed, tmp_path, monkeypatch):

@@ -4,23 +4,23 @@ import copy
 import datetime
 
 from components.registry.model_upload import PREBUILT
-from components.vertex.vertex_client import connect_service, import_client_class, local_credentials
 from pipelines.local_programs import server_program
 from tests.faulty_emulator import NoServers
-from vertex_emulator.batch_service import BatchService
-from vertex_emulator.clock import Clock
-from vertex_emulator.endpoint_service import EndpointService
-from vertex_emulator.job_service import JobService
-from vertex_emulator.metadata_service import MetadataService
-from vertex_emulator.model_server import ModelServers
-from vertex_emulator.model_service import ModelService
-from vertex_emulator.monitoring_service import MonitoringService
-from vertex_emulator.operations import Operations
-from vertex_emulator.pipeline_service import PipelineService
-from vertex_emulator.processes import Guardian
-from vertex_emulator.schedule_service import ScheduleService
-from vertex_emulator.server import Emulator
-from vertex_emulator.tuning_service import TuningService
+from vertex.client.vertex_client import connect_service, import_client_class, local_credentials
+from vertex.emulator.batch_service import BatchService
+from vertex.emulator.clock import Clock
+from vertex.emulator.endpoint_service import EndpointService
+from vertex.emulator.job_service import JobService
+from vertex.emulator.metadata_service import MetadataService
+from vertex.emulator.model_server import ModelServers
+from vertex.emulator.model_service import ModelService
+from vertex.emulator.monitoring_service import MonitoringService
+from vertex.emulator.operations import Operations
+from vertex.emulator.pipeline_service import PipelineService
+from vertex.emulator.processes import Guardian
+from vertex.emulator.schedule_service import ScheduleService
+from vertex.emulator.server import Emulator
+from vertex.emulator.tuning_service import TuningService
 
 PROJECT = "projects/123456"
 PARENT = f"{PROJECT}/locations/us-central1"

@@ -18,10 +18,10 @@ from tests.pipelines.local.conftest import wait_for
 from tests.trainer.serving.serving_processes import predicted
 from tests.trainer.serving.test_answers import b64, judged, pixels_of, png, row_of
 from trainer.data.tables.columns import list_columns
-from vertex_emulator import batch_service, model_server
-from vertex_emulator.batch_input import read_instances
-from vertex_emulator.environment import Program
-from vertex_facts import UsageError
+from vertex.emulator import batch_service, model_server
+from vertex.emulator.batch_input import read_instances
+from vertex.emulator.environment import Program
+from vertex.errors import InputError
 
 KEY = "projects/123456/locations/us-central1/keyRings/ring/cryptoKeys/key"
 FORMAT, INPUT = "input_config__instances_format", "input_config"
@@ -171,7 +171,7 @@ def test_files_in_a_bucket_are_listed_by_their_uris(tmp_path):
 
 def test_unusable_input_is_named(tmp_path):
     lines = tmp_path / "bad.jsonl"
-    with pytest.raises(UsageError, match=f"{lines} matches no file"):
+    with pytest.raises(InputError, match=f"{lines} matches no file"):
         list(read_instances("jsonl", [str(lines)]))
     lines.write_text('{"image": 1}\n{')
     valid, invalid = read_instances("jsonl", [str(lines)])

@@ -7,14 +7,15 @@ import pytest
 from google.api_core import exceptions
 from google.cloud.aiplatform_v1 import JobServiceClient
 
-from components.vertex.vertex_client import connect_service, local_credentials
 from tests.pipelines.emulator.idle_services import PARENT, POOL, REQUESTS, changed
 from tests.pipelines.local.conftest import is_alive, wait_for
-from vertex_emulator import files, job_state
-from vertex_emulator.job_service import JobService
-from vertex_emulator.operations import Operations
-from vertex_emulator.processes import Guardian, Process
-from vertex_emulator.server import Emulator
+from vertex import checked_json
+from vertex.client.vertex_client import connect_service, local_credentials
+from vertex.emulator import files, job_state
+from vertex.emulator.job_service import JobService
+from vertex.emulator.operations import Operations
+from vertex.emulator.processes import Guardian, Process
+from vertex.emulator.server import Emulator
 
 SLEEPING = changed(POOL, container_spec__command=["/bin/sh", "-c", "echo begun; exec sleep 60"])
 JOB = changed(REQUESTS["custom_job"], job_spec__worker_pool_specs=[SLEEPING])
@@ -73,8 +74,8 @@ def test_file_of_a_job_is_parsed_once_until_it_changes(clients, tmp_path, monkey
     first.cancel_custom_job(name=name)
     (folder,) = (tmp_path / "jobs").iterdir()
     wait_for(lambda: not job_state.is_locked(folder))
-    parsed, parse = [], files.parse_checked
-    monkeypatch.setattr(files, "parse_checked", lambda text: parsed.append(text) or parse(text))
+    parsed, parse = [], checked_json.parse
+    monkeypatch.setattr(checked_json, "parse", lambda text: parsed.append(text) or parse(text))
     for _ in range(3):
         (listed,) = second.list_custom_jobs(parent=PARENT)
     assert (listed.state.name, len(parsed)) == ("JOB_STATE_CANCELLED", 1)

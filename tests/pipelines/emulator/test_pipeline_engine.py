@@ -9,8 +9,8 @@ from kfp import dsl
 
 from pipelines import local_programs
 from tests.pipelines.local.package_runs import compile_to, run_package
-from vertex_emulator.engine import bucket_executor, expressions, placeholders
-from vertex_facts.json_numbers import to_whole_numbers
+from vertex.emulator.engine import bucket_executor, expressions, placeholders
+from vertex.facts.json_numbers import to_whole_numbers
 
 component = dsl.component(base_image="example.com/image:1", install_kfp_package=False)
 
@@ -108,7 +108,7 @@ def run(tmp_path):
 @pytest.fixture
 def output(tmp_path):
     """Read the output of a task of the last run."""
-    from vertex_emulator.engine.output_cache import Journal
+    from vertex.emulator.engine.output_cache import Journal
 
     return lambda task: Journal(tmp_path / "runs" / "latest").get(task)["Output"]
 
@@ -222,7 +222,7 @@ def test_executor_of_a_component_is_replaced():
     container = collect_training.component_spec.implementation.container
     words = ["python3", *container.command[1:], *container.args]
     command = local_programs.component_program("", bucket_executor.replace_executor(words)).command
-    assert command[:3] == [sys.executable, "-m", "vertex_emulator.engine.bucket_executor"]
+    assert command[:3] == [sys.executable, "-m", "vertex.emulator.engine.bucket_executor"]
     file = command[command.index("--component_module_path") + 1]
     assert "\ndef collect_training(" in Path(file).read_text()
     assert artifact_types._GCS_LOCAL_MOUNT_PREFIX == "/gcs/"

@@ -55,10 +55,9 @@ def is_defined(dotted):
     """Return whether a dotted name is a function or class of one of the packages."""
     parts = dotted.split(".")
     for length in range(len(parts) - 1, 0, -1):
-        for root in (ROOT, ROOT / "emulator"):
-            path = root.joinpath(*parts[:length]).with_suffix(".py")
-            if path.is_file():
-                return ".".join(parts[length:]) in definitions(path)
+        path = ROOT.joinpath(*parts[:length]).with_suffix(".py")
+        if path.is_file():
+            return ".".join(parts[length:]) in definitions(path)
     return False
 
 

@@ -9,11 +9,11 @@ import pytest
 from google.api_core import exceptions
 from google.cloud.aiplatform_v1 import ModelServiceClient, ScheduleServiceClient, types
 
-from components.vertex.vertex_client import connect_service, local_credentials
-from vertex_emulator.model_service import ModelService
-from vertex_emulator.operations import Operations
-from vertex_emulator.schedule_service import ScheduleService
-from vertex_emulator.server import Emulator
+from vertex.client.vertex_client import connect_service, local_credentials
+from vertex.emulator.model_service import ModelService
+from vertex.emulator.operations import Operations
+from vertex.emulator.schedule_service import ScheduleService
+from vertex.emulator.server import Emulator
 
 
 class Broken:

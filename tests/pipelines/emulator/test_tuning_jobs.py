@@ -20,7 +20,6 @@ from google.cloud.aiplatform_v1.types import (
 from google_cloud_pipeline_components.v1.custom_job import CustomTrainingJobOp
 from kfp import dsl
 
-from components.vertex.vertex_client import connect_service, local_credentials
 from pipelines import search_job
 from tests.child_processes import ROOT, started
 from tests.pipelines.emulator.conftest import emulated
@@ -35,15 +34,16 @@ from tests.pipelines.emulator.test_refused_tuning_jobs import (
 )
 from tests.pipelines.local.conftest import wait_for
 from tests.pipelines.local.package_runs import compile_to, resume, run_package
-from vertex_emulator import job_state
-from vertex_emulator.job_service import JobService
-from vertex_emulator.operations import Operations
-from vertex_emulator.processes import Guardian
-from vertex_emulator.server import Emulator
-from vertex_emulator.tuning_measurements import add_report, choose_final, should_stop
-from vertex_emulator.tuning_search import ask
-from vertex_emulator.tuning_service import TuningService
-from vertex_facts.jobs import ENDED, RUN_LABEL, TASK_LABEL
+from vertex.client.vertex_client import connect_service, local_credentials
+from vertex.emulator import job_state
+from vertex.emulator.job_service import JobService
+from vertex.emulator.operations import Operations
+from vertex.emulator.processes import Guardian
+from vertex.emulator.server import Emulator
+from vertex.emulator.tuning_measurements import add_report, choose_final, should_stop
+from vertex.emulator.tuning_search import ask
+from vertex.emulator.tuning_service import TuningService
+from vertex.facts.jobs import ENDED, RUN_LABEL, TASK_LABEL
 
 PROGRAM = Path(__file__).with_name("stand_in_trial.py")
 FINISHED = {Trial.State.SUCCEEDED, Trial.State.INFEASIBLE}

@@ -8,10 +8,10 @@ import time
 import grpc
 import pytest
 
-from vertex_emulator.job_service import JobService
-from vertex_emulator.operations import Operations
-from vertex_emulator.processes import Guardian
-from vertex_emulator.server import Emulator
+from vertex.emulator.job_service import JobService
+from vertex.emulator.operations import Operations
+from vertex.emulator.processes import Guardian
+from vertex.emulator.server import Emulator
 
 REPLICA = pathlib.Path(__file__).with_name("stand_in_replica.py")
 

@@ -18,7 +18,7 @@ from pipelines.local import execution
 from pipelines.package import Package
 from tests.child_processes import ROOT, started
 from tests.pipelines.local.conftest import REPLICA, job_states, wait_for
-from trainer import checked_json
+from vertex import checked_json
 
 TASKS = ("create-records", "plan", "custom-training-job", "collect", "evaluate", "record")
 PRELOADED = ("kfp.dsl",)

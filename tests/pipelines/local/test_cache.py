@@ -10,8 +10,8 @@ from components.planning import code_digest
 from pipelines.local.imported_code import digest_code_of
 from pipelines.runs import run_folders
 from tests.pipelines.local.package_runs import run_small, states
-from vertex_emulator.engine.output_cache import Journal, read_entry, write_entry
-from vertex_emulator.engine.task_inputs import Artifact
+from vertex.emulator.engine.output_cache import Journal, read_entry, write_entry
+from vertex.emulator.engine.task_inputs import Artifact
 
 
 def test_concurrent_writers_leave_a_valid_entry(tmp_path):
@@ -84,13 +84,12 @@ def test_runs_move_with_their_cache_and_journals(small_package, tmp_path):
 )
 def test_digest_depends_on_imported_code(tmp_path, monkeypatch, command):
     kinds = tmp_path / "trainer" / "kinds"
-    facts = tmp_path / "emulator" / "vertex_facts"
-    for package in (kinds.parent, kinds, facts, tmp_path / "components"):
+    facts = tmp_path / "vertex" / "facts"
+    for package in (kinds.parent, kinds, facts.parent, facts, tmp_path / "components"):
         package.mkdir(parents=True, exist_ok=True)
         (package / "__init__.py").touch()
     (tmp_path / "components" / "step.py").write_text("from trainer.writer import write\n")
-    monkeypatch.setattr("pipelines.local.imported_code._ROOT", tmp_path)
-    monkeypatch.setattr("pipelines.local.imported_code.ROOTS", (tmp_path, tmp_path / "emulator"))
+    monkeypatch.setattr("pipelines.local.imported_code.ROOT", tmp_path)
 
     def write(**modules):
         for name, text in modules.items():
@@ -113,15 +112,15 @@ def test_digest_depends_on_imported_code(tmp_path, monkeypatch, command):
     (tmp_path / "requirements.lock").write_text("pillow==12.2.0")
     assert len({first, locked, write()}) == 3
     (facts / "jobs.py").write_text("D = 1")
-    named = write(schema="from vertex_facts import jobs")
+    named = write(schema="from vertex.facts import jobs")
     (facts / "jobs.py").write_text("D = 2")
     assert write() != named
 
 
 def test_code_digest_covers_every_package_of_an_image(tmp_path, monkeypatch):
-    monkeypatch.setattr(code_digest, "ROOTS", (tmp_path, tmp_path / "emulator"))
+    monkeypatch.setattr(code_digest, "ROOT", tmp_path)
     digests = {code_digest.code_digest()}
-    for name in ("components", "trainer", "emulator/vertex_facts"):
+    for name in ("components", "trainer", "vertex/facts", *code_digest.OUTSIDE):
         (tmp_path / name).mkdir(parents=True)
         (tmp_path / name / "one.py").touch()
         digests.add(code_digest.code_digest())

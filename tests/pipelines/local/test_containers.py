@@ -9,13 +9,13 @@ from pathlib import Path
 import psutil
 import pytest
 
-from components.machines.worker_pools import IMAGE
+from components.planning.worker_pools import IMAGE
 from pipelines.local import container_image
 from tests.child_processes import ROOT, started
 from tests.pipelines.local.conftest import wait_for
-from trainer.errors import InputError
-from vertex_emulator import containers
-from vertex_emulator.processes import Guardian, Process
+from vertex.emulator import containers
+from vertex.emulator.processes import Guardian, Process
+from vertex.errors import InputError
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +88,7 @@ def test_image_is_identified_by_its_id(tmp_path, monkeypatch):
 
 _GUARDED = """
 import pathlib, sys, time
-from vertex_emulator.processes import Guardian, Process
+from vertex.emulator.processes import Guardian, Process
 with Guardian() as guardian:
     guardian.run_after_death(["/bin/mkdir", sys.argv[1]])
     for _ in range(int(sys.argv[2])):

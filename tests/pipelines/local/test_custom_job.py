@@ -10,9 +10,9 @@ import tempfile
 
 import pytest
 
-from components.vertex.cloud_errors import is_capacity
 from tests.pipelines.local.conftest import REPLICA, is_alive, wait_for
-from vertex_emulator.server import Emulator
+from vertex.client.cloud_errors import is_capacity
+from vertex.emulator.server import Emulator
 
 PARENT = "projects/p/locations/us-central1"
 FINAL = ("JOB_STATE_SUCCEEDED", "JOB_STATE_FAILED", "JOB_STATE_CANCELLED")
@@ -113,7 +113,7 @@ def test_empty_pool_keeps_the_positions_of_later_pools(client, tmp_path):
 def test_single_replica_has_no_tf_config(client, service, tmp_path, monkeypatch):
     monkeypatch.setenv("TF_CONFIG", '{"left": "over"}')
     # The replica runs this interpreter, in the repository.
-    code = """import json, os, sys, time, trainer.errors
+    code = """import json, os, sys, time, vertex.errors
 block = bytearray(150_000_000)
 time.sleep(0.3)
 print(json.dumps([sys.executable, json.loads(os.environ["CLUSTER_SPEC"]), *os.environ]))"""
@@ -175,7 +175,7 @@ def test_loss_of_a_spot_machine_restarts_the_job(client, service, tmp_path):
 def test_replica_out_of_memory_fails_the_job(client, service, tmp_path, monkeypatch):
     counters = tmp_path / "vmstat"
     counters.write_text("pgfault 7\noom_kill 3\n")
-    monkeypatch.setattr("vertex_emulator.replica_process._KERNEL_COUNTERS", counters)
+    monkeypatch.setattr("vertex.emulator.replica_process._KERNEL_COUNTERS", counters)
     name = begin(client, tmp_path, job_of(tmp_path, 1, chief="serve"), "chief-0")
     counters.write_text("pgfault 7\noom_kill 4\n")
     os.kill(service.jobs[0].replicas[0].process.pid, signal.SIGKILL)
@@ -220,7 +220,7 @@ def test_cancelled_job_saves_a_checkpoint(client, service, tmp_path):
 
 
 def test_replica_that_ignores_sigterm_is_killed(client, service, tmp_path, monkeypatch):
-    monkeypatch.setattr("vertex_emulator.job_service.CANCEL_GRACE_SECONDS", 0.3)
+    monkeypatch.setattr("vertex.emulator.job_service.CANCEL_GRACE_SECONDS", 0.3)
     name = begin(client, tmp_path, job_of(tmp_path, 1, chief="stubborn"), "chief-0")
     client.cancel_custom_job(name=name)
     ended(client, name, "CANCELLED")

@@ -18,7 +18,7 @@ from pipelines.package import Package
 from tests import refusals
 from tests.pipelines.local.conftest import REPLICA
 from tests.pipelines.local.package_runs import TASKS, read_ended, run_package, run_small, states
-from trainer.errors import InputError
+from vertex.errors import InputError
 
 
 @pytest.fixture

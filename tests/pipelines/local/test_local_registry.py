@@ -11,9 +11,9 @@ from google.api_core import exceptions
 from google.cloud.aiplatform_v1 import types
 
 from components.registry.model_upload import PREBUILT
-from components.vertex.vertex_client import connect_vertex, local_credentials
 from tests.registry_service import ModelService
-from vertex_emulator import resource_store
+from vertex.client.vertex_client import connect_vertex, local_credentials
+from vertex.emulator import resource_store
 
 PARENT = "projects/local/locations/local"
 DIGITS = f"{PARENT}/models/digits"

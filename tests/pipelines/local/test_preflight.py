@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from components.machines.worker_pools import MachineOptions
+from components.planning.worker_pools import MachineOptions
 from pipelines import recipe
 from pipelines.local.preflight import check_local_sources, describe_substitutes
 from tests import refusals
-from trainer.errors import InputError
+from vertex.errors import InputError
 
 TABLE = {"model": "wide_and_deep", "columns": [{"name": "a", "type": "numeric"}]}
 TABLE |= {"label": {"column": "b"}}

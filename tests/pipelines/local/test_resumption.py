@@ -29,7 +29,7 @@ from tests.pipelines.local.package_runs import (
 )
 from tests.pipelines.local.small_pipeline import looped
 from tests.refusals import refused
-from trainer.errors import InputError
+from vertex.errors import InputError
 
 
 def test_killed_run_continues_after_its_last_task(small_package, tmp_path, monkeypatch):
@@ -269,8 +269,8 @@ def test_run_goes_on_when_the_reader_of_its_output_has_left(small_package, tmp_p
 
 _KILLED_IN_MKDIR = """
 import os, signal
-from vertex_emulator import server
-from vertex_emulator.processes import Guardian
+from vertex.emulator import server
+from vertex.emulator.processes import Guardian
 from pipelines.local import folders
 
 make = os.mkdir

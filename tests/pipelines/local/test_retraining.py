@@ -13,8 +13,8 @@ from tests.pipelines.local.package_runs import run_package, states
 from tests.registry_service import ModelService, candidate, registry_at
 from tests.trainer.data.picture_folders import two_classes, write_pictures
 from trainer.data.write.writer import create_tfrecords
-from vertex_emulator.model_service import FOLDER_NAME
-from vertex_facts.emulation import LOCATION, PROJECT
+from vertex.emulator.model_service import FOLDER_NAME
+from vertex.facts.emulation import LOCATION, PROJECT
 
 
 @pytest.fixture

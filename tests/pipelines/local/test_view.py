@@ -15,7 +15,7 @@ from pipelines.runs.live_view import LiveView, PlainView, choose_view
 from pipelines.runs.run import Run
 from pipelines.runs.run_comparison import Value
 from pipelines.runs.screens import show_results
-from vertex_emulator.engine.pipeline_run import Task
+from vertex.emulator.engine.pipeline_run import Task
 
 EPOCH = (
     "epoch 13/20: loss 0.0057, accuracy 0.9981, validation loss 0.0390, validation accuracy "
@@ -202,7 +202,7 @@ def test_progress_is_the_last_meaningful_line(tmp_path, text, line):
     ("text", "returncode", "message"),
     [
         (f"starting\nerror: {MISTAKE}\n", 2, MISTAKE),
-        (TRACEBACK.format(f"trainer.errors.InputError: {MISTAKE}"), 1, MISTAKE),
+        (TRACEBACK.format(f"vertex.errors.InputError: {MISTAKE}"), 1, MISTAKE),
         (TRACEBACK.format("ValueError: epochs must be positive"), 1, ""),
         ("error: a peer of worker 0 is gone\n", 1, ""),
         ("error: a warning of long ago\n" + "going on\n" * 9, 2, ""),

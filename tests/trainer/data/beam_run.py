@@ -23,8 +23,8 @@ from tests.child_processes import ROOT, started
 from trainer.data.write import beam_engine, spill, writer
 from trainer.data.write.record_options import EngineOptions, RecordOptions
 from trainer.data.write.writer import create_tfrecords
-from trainer.errors import InputError
 from trainer.fields import build
+from vertex.errors import InputError
 
 LAYER = Path(sys.prefix) / "dataflow" / "bin" / "python"
 OPENED: list[str] = []

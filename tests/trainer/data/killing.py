@@ -22,7 +22,7 @@ _WRITE = """
 import json, sys
 from trainer.data.write import writer
 from trainer.data.write.record_options import RecordOptions
-from trainer.errors import exit_on_input_error
+from vertex.errors import exit_on_input_error
 options, output, threshold = sys.argv[1:]
 writer.POOL_MIN_SECONDS = float(threshold)
 with exit_on_input_error():

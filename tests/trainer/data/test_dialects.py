@@ -19,7 +19,7 @@ from tests.trainer.data.picture_folders import rejected
 from trainer.data.sources import kinds
 from trainer.data.tables import csv_text, proposal, sniffing
 from trainer.data.tables.dialect import Dialect
-from trainer.errors import InputError
+from vertex.errors import InputError
 
 CITIES = {
     "cp1252": "Besançon Château Évry Fréjus Hérault Sète Québec Nîmes Orléans Mâcon Béziers Alès "

@@ -22,8 +22,8 @@ from trainer.data.read.reader import (
 )
 from trainer.data.schema import Dataset, limit_examples, load_dataset
 from trainer.engine import rejoin
-from trainer.errors import RETRY_EXIT_CODE
 from trainer.evaluation.prediction import read_stored_batches
+from vertex.errors import RETRY_EXIT_CODE
 
 
 def numbered(directory, shards: list[int], encoding: str = "raw") -> Dataset:

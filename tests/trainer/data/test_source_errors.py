@@ -18,7 +18,7 @@ from trainer.data import storage
 from trainer.data.tables import csv_text
 from trainer.data.write import writer
 from trainer.data.write.record_options import RecordOptions
-from trainer.errors import InputError
+from vertex.errors import InputError
 
 
 def _bind_socket(path: Path) -> None:

@@ -14,7 +14,7 @@ from PIL import Image
 from tests import tables
 from tests.refusals import refused
 from tests.tables import one_number, write, write_csv
-from trainer.errors import InputError
+from vertex.errors import InputError
 
 NUMBER = {"name": "miles", "type": "numeric"}
 HASHED = {"name": "company", "type": "hashed"}

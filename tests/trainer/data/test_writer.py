@@ -21,8 +21,8 @@ from trainer.data import schema
 from trainer.data.write import writer
 from trainer.data.write.layout import shard_count
 from trainer.data.write.record_options import RecordOptions
-from trainer.formats import clock
 from trainer.progress_lines import ProgressLines
+from vertex.formats import clock
 
 
 def as_pixels(image: bytes) -> np.ndarray:

@@ -10,12 +10,12 @@ import pytest
 
 from tests import replicas
 from tests.trainer.models.conftest import MOBILENET
-from trainer.errors import InputError
 from trainer.exported import keras_file
 from trainer.fields import default_of
 from trainer.models import backbones, open_model, open_model_for, prepare_model
 from trainer.models.backbone_table import BACKBONES
 from trainer.models.transfer import Transfer
+from vertex.errors import InputError
 
 
 @pytest.mark.parametrize("backbone", ["VGG16", "DenseNet121", "MobileNet"])

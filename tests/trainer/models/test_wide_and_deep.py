@@ -16,12 +16,12 @@ from tests.trainer.training_runs import evaluate_untrained, train, train_and_eva
 from trainer.data.schema import Dataset
 from trainer.data.tables.inputs import Encoder, list_categories, parse_columns
 from trainer.data.write.writer import create_tfrecords
-from trainer.errors import InputError
 from trainer.models import open_model_for
 from trainer.models.model import WIDE_LAYER
 from trainer.tasks.classification import ClassEvaluation as Evaluation
 from trainer.training.config import TrainingConfig
 from trainer.training.optimization import LearningRate, create_optimizer
+from vertex.errors import InputError
 
 OPTIONS = {"model": "wide_and_deep", "batch_size": 32, "learning_rate": 5e-3}
 OPTIONS["model_options"] = {"hidden_units": [16]}

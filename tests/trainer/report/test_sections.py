@@ -11,9 +11,9 @@ from tests.trainer.report_samples import write_model, write_records
 from trainer.evaluation.drift import measure
 from trainer.evaluation.gate import Verdict
 from trainer.evaluation.scoring import evaluate
-from trainer.formats import decimal
 from trainer.metrics.comparison import Comparison
 from trainer.report.document import describe_outcome
+from vertex.formats import decimal
 
 
 def test_summary_confusion_and_mistakes_have_their_figures(render, evaluated):

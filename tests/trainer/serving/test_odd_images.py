@@ -20,9 +20,9 @@ from tests.trainer.serving.serving_processes import b64, predicted
 from trainer.data.images.pixels import PixelFormat
 from trainer.data.records import serialize
 from trainer.data.schema import EXTRA_ASSETS, find_training_data
-from trainer.errors import first_line
 from trainer.serving import image_files
 from trainer.serving.instances import BadInstancesError
+from vertex.errors import first_line
 
 OPTIONS = [
     {"encoding": "raw", "resize_method": "lanczos3"},

@@ -12,8 +12,8 @@ from trainer.data import storage
 from trainer.data.file_listing import File, list_files
 from trainer.data.source import AnyLabel, parse_split_name
 from trainer.data.storage import join
-from trainer.errors import InputError
-from trainer.formats import listing
+from vertex.errors import InputError
+from vertex.formats import listing
 
 TABLE = "labels.csv"
 """Name of the table that has the labels of images instead (label_table.py)."""

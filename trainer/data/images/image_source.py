@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from trainer.data.schema import IMAGES, Feature
 from trainer.data.source import Example, Mapped, Reference, Rejection, SourceKind, digest
 from trainer.data.source_options import SourceOptions
-from trainer.errors import InputError
+from vertex.errors import InputError
 
 if TYPE_CHECKING:
     from trainer.data.records import Values

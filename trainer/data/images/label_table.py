@@ -28,8 +28,8 @@ from trainer.data.tables.rows import Block
 from trainer.data.tables.sniffing import read_header
 from trainer.data.tables.splits import find_splits, find_starts, merge_samples, scan_times
 from trainer.data.tables.table_source import check_header
-from trainer.errors import InputError
-from trainer.formats import listing
+from vertex.errors import InputError
+from vertex.formats import listing
 
 COLUMN = "file"
 _COLUMNS = (

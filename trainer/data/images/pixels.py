@@ -29,11 +29,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from PIL import Image, ImageFile
 
-from trainer import formats
 from trainer.data.images import resizing
 from trainer.data.schema import Feature
 from trainer.data.source_options import SourceOptions
-from trainer.errors import InputError
+from vertex import formats
+from vertex.errors import InputError
 
 if TYPE_CHECKING:
     from trainer.data.records import Values

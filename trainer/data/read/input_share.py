@@ -3,7 +3,7 @@
 import dataclasses
 import math
 
-from trainer.errors import InputError
+from vertex.errors import InputError
 
 LANES = 8
 """Preferred number of lanes. If the batch size is a multiple of 8, the order of examples is the

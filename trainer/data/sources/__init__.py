@@ -15,8 +15,8 @@ import sys
 from trainer import plugins
 from trainer.data.images.image_source import ImageSource
 from trainer.data.source import Example, Reference, Rejection, SourceKind, digest
-from trainer.errors import InputError, first_line
-from trainer.formats import suggest
+from vertex.errors import InputError, first_line
+from vertex.formats import suggest
 
 __all__ = ["Example", "ImageSource", "Reference", "Rejection", "SourceKind", "digest"]
 

@@ -20,8 +20,8 @@ from trainer.data.source_options import SourceOptions
 from trainer.data.tables.columns import TableSchema
 from trainer.data.tables.schema_parser import parse_schema
 from trainer.data.tables.table_source import TableKind, check_header
-from trainer.errors import InputError, google_errors_as_input
-from trainer.formats import size
+from vertex.errors import InputError, google_errors_as_input
+from vertex.formats import size
 
 if TYPE_CHECKING:
     from trainer.data.tables.rows import Block

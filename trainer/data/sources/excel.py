@@ -18,8 +18,8 @@ from trainer.data.tables.dialect import Dialect, Sniffed, parse_dialect
 from trainer.data.tables.file_formats import HEAD_BYTES
 from trainer.data.tables.table_source import FileReader
 from trainer.data.tables.text_stream import find_mark
-from trainer.errors import InputError, first_line
-from trainer.formats import suggest
+from vertex.errors import InputError, first_line
+from vertex.formats import suggest
 
 if TYPE_CHECKING:
     from trainer.data.tables.rows import Block, Rows

@@ -26,7 +26,7 @@ from trainer.data.source import Example, Mapped, Reference, Rejection
 from trainer.data.source_options import SourceOptions
 from trainer.data.storage import join
 from trainer.data.tables.schema_parser import check_path_pattern, parse_image_labels
-from trainer.errors import InputError
+from vertex.errors import InputError
 
 if TYPE_CHECKING:
     from trainer.data.images.label_table import LabelTable

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from trainer.data.tables.dialect import Dialect
 from trainer.data.tables.table_source import FileReader
-from trainer.errors import InputError
+from vertex.errors import InputError
 
 if TYPE_CHECKING:
     from trainer.data.tables.rows import Block, Rows

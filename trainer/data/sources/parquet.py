@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from trainer.data import storage
 from trainer.data.tables.file_formats import HEAD_BYTES, check_format
 from trainer.data.tables.table_source import FileReader
-from trainer.errors import InputError
+from vertex.errors import InputError
 
 if TYPE_CHECKING:
     from trainer.data.tables.rows import Block

@@ -16,7 +16,7 @@ from trainer.data import storage
 from trainer.data.images.image_source import ImageSource
 from trainer.data.source import Example, Reference, Rejection, digest, parse_split_name
 from trainer.data.source_options import SourceOptions
-from trainer.errors import InputError
+from vertex.errors import InputError
 
 FILE_BITS = 40
 """A position is a file's index and, in its low bits, an offset of under 1 TB."""

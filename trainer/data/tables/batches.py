@@ -16,7 +16,7 @@ from trainer.data.records import pack_values
 from trainer.data.source import digest
 from trainer.data.tables.cells import is_list
 from trainer.data.tables.rows import Rows
-from trainer.errors import InputError
+from vertex.errors import InputError
 
 BATCH_ROWS = 1 << 14
 """Number of rows that are passed to a process at once."""

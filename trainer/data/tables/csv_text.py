@@ -24,7 +24,7 @@ from trainer.data.source import DIGEST_BYTES, digest
 from trainer.data.tables.dialect import PLAIN, Dialect
 from trainer.data.tables.rows import Rows
 from trainer.data.tables.text_stream import read_text
-from trainer.errors import InputError
+from vertex.errors import InputError
 
 BLOCK_BYTES = 2 * 10**6
 """Size of the text that is read, and passed to a process, at once: about 10,000 rows."""

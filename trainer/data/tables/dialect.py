@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from trainer import fields
-from trainer.errors import InputError
 from trainer.fields import option
+from vertex.errors import InputError
 
 _NAMES = {"\t": "tabs", ",": "commas", ";": "semicolons", "|": "pipes"}
 

@@ -16,7 +16,7 @@ import unicodedata
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from trainer.errors import InputError
+from vertex.errors import InputError
 
 SINGLE_BYTE = (
     "cp1252", "cp1250", "cp1251", "cp1253", "cp1254", "cp1255", "cp1256", "cp1257", "cp1258",

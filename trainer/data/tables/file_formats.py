@@ -2,7 +2,7 @@
 
 import re
 
-from trainer.errors import InputError
+from vertex.errors import InputError
 
 HEAD_BYTES = 512
 """Number of first bytes that tell a file's format."""

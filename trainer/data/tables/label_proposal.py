@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from trainer import formats
 from trainer.data.tables.columns import LISTS, fold_text
 from trainer.data.tables.form_finder import are_lists, tell_words
 from trainer.data.tables.number_forms import BOOLEANS, CLOCK, FORMATS, is_number
@@ -24,7 +23,8 @@ from trainer.data.tables.table_sample import (
     tell_form,
 )
 from trainer.data.tables.values import parse_list
-from trainer.errors import InputError
+from vertex import formats
+from vertex.errors import InputError
 
 FEW_CLASSES, FEW_ROWS, MOST_CLASSES = 20, 5, 1000
 """More different whole numbers are a quantity; each class must have that many rows on average."""

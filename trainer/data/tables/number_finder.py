@@ -11,7 +11,6 @@ import unicodedata
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
-from trainer import formats
 from trainer.data.tables.columns import FORM_KEYS
 from trainer.data.tables.date_finder import find_dates
 from trainer.data.tables.form_finder import Found, find_missing, load_forms, tell_words
@@ -26,6 +25,7 @@ from trainer.data.tables.number_forms import (
     split_amounts,
     split_number,
 )
+from vertex import formats
 
 _PLAIN, _COMMAS, _DECIMAL_COMMA, _POINTS = FORMATS[:4]
 _CRORES, _LAKH = ("cr", "cr.", "crore", "crores"), ("L", 1e5)

@@ -33,8 +33,8 @@ from trainer.data.tables.table_sample import (
     tell_filler,
     tell_form,
 )
-from trainer.errors import InputError
-from trainer.formats import suggest
+from vertex.errors import InputError
+from vertex.formats import suggest
 
 MOST_QUANTILES = 64
 _KEY = re.compile(r"(^|_|(?<=[a-z]))(id|key|uuid|guid|index)$", re.IGNORECASE)

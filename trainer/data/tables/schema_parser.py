@@ -26,8 +26,8 @@ from trainer.data.tables.columns import (
 from trainer.data.tables.dates import EPOCHS, DateForm
 from trainer.data.tables.dialect import parse_dialect
 from trainer.data.tables.number_forms import FORMATS
-from trainer.errors import InputError
-from trainer.formats import suggest
+from vertex.errors import InputError
+from vertex.formats import suggest
 
 
 def parse_schema(options: SourceOptions) -> TableSchema:

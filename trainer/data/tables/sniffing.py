@@ -29,7 +29,7 @@ from trainer.data.tables.text_stream import (
     is_damaged,
     read_ends,
 )
-from trainer.errors import InputError
+from vertex.errors import InputError
 
 SAMPLE_BYTES = 2 * 10**6
 _FIELDS_BYTES = 1 << 18

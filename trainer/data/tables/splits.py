@@ -16,7 +16,6 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
-from trainer import formats
 from trainer.data.digests import draw_splits
 from trainer.data.schema import SPLITS
 from trainer.data.source import digest, parse_split_name
@@ -26,7 +25,8 @@ from trainer.data.tables.dates import DateForm
 from trainer.data.tables.number_forms import parse_number
 from trainer.data.tables.rows import Block
 from trainer.data.tables.statistics import Sample
-from trainer.errors import InputError
+from vertex import formats
+from vertex.errors import InputError
 
 Starts = tuple[str, str]
 """The times from which rows are for validation and for the test, as in the table; "": none are."""

@@ -21,7 +21,7 @@ from trainer.data.schema import SPLITS
 from trainer.data.tables.columns import Column
 from trainer.data.tables.dates import count_days
 from trainer.data.tables.number_forms import parse_number
-from trainer.errors import InputError
+from vertex.errors import InputError
 
 if TYPE_CHECKING:
     from trainer.data.tables.words import Terms

@@ -13,7 +13,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trainer import formats
 from trainer.data.digests import draw_splits
 from trainer.data.schema import SPLITS
 from trainer.data.source_options import SourceOptions
@@ -27,8 +26,9 @@ from trainer.data.tables.number_finder import find_numbers
 from trainer.data.tables.number_forms import NumberForm, is_number
 from trainer.data.tables.parsing import find_headers
 from trainer.data.tables.rows import Block, Rows
-from trainer.errors import InputError
-from trainer.formats import suggest
+from vertex import formats
+from vertex.errors import InputError
+from vertex.formats import suggest
 
 SAMPLE_ROWS = 200_000
 """Number of rows that are read, unless the block with the last one has more."""

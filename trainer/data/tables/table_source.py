@@ -16,8 +16,8 @@ from trainer.data.storage import join
 from trainer.data.tables.columns import TableSchema
 from trainer.data.tables.dialect import Sniffed, parse_dialect
 from trainer.data.tables.schema_parser import parse_schema
-from trainer.errors import InputError
-from trainer.formats import choices, suggest
+from vertex.errors import InputError
+from vertex.formats import choices, suggest
 
 if TYPE_CHECKING:
     from trainer.data.tables.rows import Block

@@ -18,7 +18,7 @@ from typing import Any
 from trainer.data import storage
 from trainer.data.tables.dialect import Dialect
 from trainer.data.tables.file_formats import check_format
-from trainer.errors import InputError
+from vertex.errors import InputError
 
 HEAD_BYTES = 1 << 16
 """Size of a file's beginning that is compared with the dialect."""

@@ -28,7 +28,7 @@ from trainer.data.write.open_source import OpenSource
 from trainer.data.write.output import JOB, is_shard
 from trainer.data.write.record_options import EngineOptions
 from trainer.data.write.shards import UNFINISHED
-from trainer.errors import InputError
+from vertex.errors import InputError
 
 ENDPOINT_VARIABLE = "CLOUDSDK_API_ENDPOINT_OVERRIDES_DATAFLOW"
 """gcloud's environment variable for an endpoint other than Google's."""

@@ -29,8 +29,8 @@ from trainer.data.write.layout import shard_counts, variant_count
 from trainer.data.write.shards import ShardResult, ShardTask, ShardWriter
 from trainer.data.write.spill import sort_rows
 from trainer.data.write.split_plan import assign_splits, to_rows
-from trainer.errors import InputError
 from trainer.process_pool import cut
+from vertex.errors import InputError
 
 CHUNK = 64
 """Number of files that are passed to a worker at once."""

@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from trainer import formats
 from trainer.data import storage
 from trainer.data.schema import SPLITS
 from trainer.data.source import Rejection
 from trainer.data.tables.number_finder import suggest_forms
 from trainer.data.totals import ClassCounts, Totals
 from trainer.data.write.open_source import OpenSource
-from trainer.errors import InputError
+from vertex import formats
+from vertex.errors import InputError
 
 MAX_NAMED = 10
 """Number of rejected examples that a message names."""

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from trainer.data import storage
 from trainer.data.storage import join
 from trainer.data.write.record_options import EngineOptions
-from trainer.errors import InputError
+from vertex.errors import InputError
 
 _REFUSED = (
     "check that Dataflow's API is enabled, that the run's account has roles/dataflow.developer, "

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from trainer.data.file_listing import File, is_pattern, list_files
 from trainer.data.sources import parse_source
-from trainer.errors import InputError
+from vertex.errors import InputError
 
 
 class Fingerprint(NamedTuple):

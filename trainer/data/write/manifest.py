@@ -13,7 +13,7 @@ from trainer.data.write import checks, output
 from trainer.data.write.open_source import OpenSource
 from trainer.data.write.shards import ShardResult, ShardWriter
 from trainer.data.write.spill import Spill
-from trainer.errors import InputError
+from vertex.errors import InputError
 
 LAYOUT_VERSION = 6
 """Part of the fingerprint: increased when the same options begin to produce other bytes."""

@@ -23,9 +23,9 @@ from trainer.data.write.record_options import RecordOptions
 from trainer.data.write.spill import Spill
 from trainer.data.write.split_plan import plan_splits
 from trainer.data.write.written_labels import ClassIndices, TableLabels
-from trainer.errors import InputError
 from trainer.process_pool import Processes, cut
 from trainer.progress_lines import ProgressLines
+from vertex.errors import InputError
 
 PIECE = 64
 """Number of files that are passed to a process or a thread at once."""

@@ -29,9 +29,9 @@ from trainer.data.write.open_source import OpenSource, Piece
 from trainer.data.write.record_options import RecordOptions
 from trainer.data.write.spill import Spill
 from trainer.data.write.written_labels import TableLabels
-from trainer.errors import InputError, escape_controls
 from trainer.process_pool import Processes
 from trainer.progress_lines import ProgressLines
+from vertex.errors import InputError, escape_controls
 
 PIECE_ROWS = 1 << 12
 """Number of rows whose records are built at once."""

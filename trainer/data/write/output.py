@@ -31,7 +31,7 @@ from trainer.data.integrity import find_shard_problem
 from trainer.data.schema import FILE_NAME, REJECTED_FILE_NAME, SPLITS, Dataset, load_dataset
 from trainer.data.storage import join
 from trainer.data.write.shards import UNFINISHED, ShardWriter
-from trainer.errors import InputError
+from vertex.errors import InputError
 
 _SHARD_NAME = re.compile(rf"({'|'.join(SPLITS)})-\d{{5}}-of-\d{{5}}\.tfrecord")
 _WRITER = "writer.json"

@@ -7,9 +7,9 @@ from trainer.conditions import when
 from trainer.data import sources
 from trainer.data.schema import IMAGES
 from trainer.data.source_options import OF_IMAGES, SourceOptions
-from trainer.errors import InputError
 from trainer.fields import option
 from trainer.plugins import find_module_file
+from vertex.errors import InputError
 
 ENGINES = ("local", "dataflow")
 _DATAFLOW = when("records_engine", "dataflow")

@@ -20,8 +20,8 @@ from trainer.data.source import DIGEST_BYTES, Example, Reference, Rejection
 from trainer.data.totals import NAMED_PAIRS, SAMPLE, Totals, sum_identities
 from trainer.data.write.spill import Spill, sort_rows
 from trainer.data.write.written_labels import ClassIndices, TableLabels
-from trainer.errors import InputError, one_line
 from trainer.process_pool import cut
+from vertex.errors import InputError, one_line
 
 Labels = ClassIndices | TableLabels
 

@@ -24,11 +24,11 @@ from typing import Any
 
 import numpy as np
 
-from trainer import checked_json
 from trainer.data import storage
 from trainer.data.storage import join
 from trainer.data.write.shards import ShardResult, ShardWriter
-from trainer.errors import InputError
+from vertex import checked_json
+from vertex.errors import InputError
 
 IDENTITY = np.dtype("S16")
 """The identity of an example; see `split_plan.compute_identities`."""

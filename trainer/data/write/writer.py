@@ -11,7 +11,6 @@ import dataclasses
 import time
 from collections.abc import Callable, Generator
 
-from trainer import formats
 from trainer.data.dataset_warnings import describe_rejections, list_warnings
 from trainer.data.schema import IMAGES, Dataset
 from trainer.data.sources import parse_source
@@ -28,6 +27,7 @@ from trainer.data.write.store import RecordsStore, copy_shards
 from trainer.effects import check_effects
 from trainer.process_pool import Processes, available_cores
 from trainer.progress_lines import ProgressLines
+from vertex import formats
 
 POOL_MIN_SECONDS = 1.0
 """Work that takes less time is done in this process: other processes need 0.3 s to start."""

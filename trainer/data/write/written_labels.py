@@ -13,12 +13,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trainer import formats
 from trainer.data.schema import SPLITS, Feature
 from trainer.data.tables.columns import Label
 from trainer.data.tables.labels import count_labels
 from trainer.data.totals import UNNAMED, Totals, count_classes
-from trainer.errors import InputError
+from vertex import formats
+from vertex.errors import InputError
 
 MAX_CLASSES = 1000
 FEW_CLASSES, FEW_ROWS = 20, 10

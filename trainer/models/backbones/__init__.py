@@ -12,8 +12,8 @@ import keras
 import tensorflow as tf
 
 from trainer.data import storage
-from trainer.errors import InputError, first_line
 from trainer.models.backbone_table import IMAGENET, NO_WEIGHTS, WEIGHTS_SUFFIXES
+from vertex.errors import InputError, first_line
 
 DOWNLOAD_TIMEOUT_SECONDS = 30
 """Timeout for a silent server; without it, a dead server blocks a download for minutes."""

@@ -1,0 +1,181 @@
+"""Inputs and outputs of a task: parameters, artifacts, ExecutorInput, ExecutorOutput.
+
+Values are JSON. A parameter is a plain value, an artifact an `Artifact`, a list of artifacts a
+list of them.
+"""
+
+import dataclasses
+import json
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+from vertex.emulator.engine import placeholders
+from vertex.facts.json_numbers import Json, to_whole_numbers
+
+MISSING = object()
+"""The value of an input whose producer did not run, such as a task of an untaken branch."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Artifact:
+    """An artifact: a RuntimeArtifact of a PipelineSpec."""
+
+    name: str
+    uri: str
+    schema_title: str = "system.Artifact"
+    schema_version: str = ""
+    metadata: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the artifact as a RuntimeArtifact."""
+        kind = {"schemaTitle": self.schema_title, "schemaVersion": self.schema_version}
+        return {"name": self.name, "type": kind, "uri": self.uri, "metadata": self.metadata}
+
+    @classmethod
+    def from_json(cls, content: Json, kind: Json) -> "Artifact":
+        """Return the artifact of a RuntimeArtifact, which may lack its type, `kind`."""
+        kind = content.get("type") or kind
+        return cls(
+            name=content.get("name", ""),
+            uri=content.get("uri", ""),
+            schema_title=kind.get("schemaTitle", "system.Artifact"),
+            schema_version=kind.get("schemaVersion", ""),
+            metadata=dict(content.get("metadata", {})),
+        )
+
+
+def list_artifacts(value: Any) -> list[Artifact]:
+    """Return the artifacts of an input or output; [] if it is a parameter."""
+    listed = value if isinstance(value, list) else [value]
+    return [element for element in listed if isinstance(element, Artifact)]
+
+
+def defaults_of(component: Json) -> dict[str, Any]:
+    """Return the default values of a component's parameters."""
+    return {
+        name: definition["defaultValue"]
+        for name, definition in component.get("inputDefinitions", {}).get("parameters", {}).items()
+        if "defaultValue" in definition
+    }
+
+
+def list_items(task: Json, inputs: Json) -> tuple[str, list[Any]]:
+    """Return the name of the input that a loop sets in each iteration, and its values."""
+    iterator = task.get("parameterIterator") or task["artifactIterator"]
+    match iterator["items"]:
+        case {"raw": text}:
+            items = json.loads(text)
+        case {"inputParameter": name} | {"inputArtifact": name}:
+            items = inputs[name]
+            items = json.loads(items) if isinstance(items, str) else items
+        case other:
+            raise ValueError(f"the loop's items {json.dumps(other)} are not supported")
+    return iterator["itemInput"], items
+
+
+def build_executor_input(
+    component: Json, inputs: Json, *, folder: pathlib.Path, artifacts: str, constants: Json
+) -> dict[str, Any]:
+    """Return a task's ExecutorInput.
+
+    Args:
+        component: the task's ComponentSpec.
+        inputs: values of its inputs.
+        folder: where the task writes its output parameters.
+        artifacts: path or URI of the folder of its output artifacts.
+        constants: as in `placeholders.resolve`.
+    """
+    declared = component.get("inputDefinitions", {}).get("artifacts", {})
+    outputs = component.get("outputDefinitions", {})
+    parameters = defaults_of(component)
+    lists: dict[str, Any] = {}
+    for name, value in inputs.items():
+        if value is MISSING:
+            continue
+        given = list_artifacts(value)
+        if given or name in declared:
+            lists[name] = {"artifacts": [artifact.to_json() for artifact in given]}
+        else:
+            parameters[name] = value
+    executor_input = {
+        "inputs": {"parameterValues": to_whole_numbers(parameters), "artifacts": lists},
+        "outputs": {
+            "parameters": {
+                name: {"outputFile": str(folder / name)} for name in outputs.get("parameters", {})
+            },
+            "artifacts": {
+                name: {
+                    "artifacts": [
+                        Artifact.from_json(
+                            {"name": name, "uri": f"{artifacts}/{name}"}, definition["artifactType"]
+                        ).to_json()
+                    ]
+                }
+                for name, definition in outputs.get("artifacts", {}).items()
+            },
+            "outputFile": str(folder / "executor_output.json"),
+        },
+    }
+    # A parameter may have been composed from others: "{{$.inputs.parameters['a']}}-b".
+    values: dict[str, Any] = executor_input["inputs"]["parameterValues"]
+    for name, value in values.items():
+        if isinstance(value, str):
+            values[name] = placeholders.resolve(value, executor_input, constants)
+    return executor_input
+
+
+def read_outputs(component: Json, executor_input: Json) -> dict[str, Any]:
+    """Return the outputs that a task has written; raise ValueError if they can't be read."""
+    definitions = component.get("outputDefinitions", {})
+    content: dict[str, Any] = {}
+    file = pathlib.Path(executor_input["outputs"]["outputFile"])
+    if file.is_file():
+        content = json.loads(file.read_text(encoding="utf-8"))
+    outputs: dict[str, Any] = dict(content.get("parameterValues", {}))
+    for name, definition in definitions.get("parameters", {}).items():
+        path = pathlib.Path(executor_input["outputs"]["parameters"][name]["outputFile"])
+        kind = definition["parameterType"]
+        if path.is_file():
+            text = path.read_text(encoding="utf-8")
+            outputs[name] = _read_parameter(name, text, kind)
+        if kind == "NUMBER_INTEGER" and name in outputs:
+            outputs[name] = int(outputs[name])
+    for name, listed in content.get("artifacts", {}).items():
+        definition = definitions["artifacts"][name]
+        kind = definition["artifactType"]
+        found = [Artifact.from_json(artifact, kind) for artifact in listed["artifacts"]]
+        outputs[name] = found if definition.get("isArtifactList") else found[0]
+    return outputs
+
+
+def import_artifact(importer: Json, inputs: Json, constants: Json) -> Artifact:
+    """Return the artifact of an importer's task."""
+    given = {"inputs": {"parameterValues": dict(inputs)}, "outputs": {"outputFile": ""}}
+
+    def resolve(value: Any) -> Any:
+        if isinstance(value, str):
+            return placeholders.resolve(value, given, constants)
+        if isinstance(value, Mapping):
+            return {resolve(key): resolve(item) for key, item in value.items()}
+        return [resolve(item) for item in value] if isinstance(value, list) else value
+
+    uri = importer["artifactUri"]
+    return Artifact.from_json(
+        {
+            "name": "artifact",
+            "uri": uri["constant"] if "constant" in uri else inputs[uri["runtimeParameter"]],
+            "metadata": resolve(importer.get("metadata", {})),
+        },
+        importer["typeSchema"],
+    )
+
+
+def _read_parameter(name: str, text: str, kind: str) -> Any:
+    """Return the value of an output parameter's file, in which only a string is not JSON."""
+    if kind == "STRING":
+        return text
+    try:
+        return json.loads(text.lower() if kind == "BOOLEAN" else text)
+    except ValueError:
+        raise ValueError(f"the output {name} is not JSON of type {kind}: {text[:80]!r}") from None

@@ -1,0 +1,94 @@
+"""PipelineService: PipelineJobs, executed by a PipelineEngine."""
+
+import dataclasses
+import datetime
+import itertools
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from vertex.emulator import messages
+from vertex.emulator.api_error import code_of
+from vertex.emulator.engine.pipeline_engine import PipelineEngine
+from vertex.emulator.field_rules import check_common, refuse, refuse_state
+from vertex.emulator.http_rules import to_json
+from vertex.emulator.messages import state_of
+from vertex.emulator.resources import Resources
+from vertex.facts.jobs import ENDED
+
+_POSITIVE = re.compile(r"[1-9][0-9]*")
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class PipelineService(Resources):
+    """A store of PipelineJobs."""
+
+    kind = "PipelineJob"
+    unlisted = "job_detail"
+    engine: PipelineEngine  # executes the jobs
+    _numbers: Iterator[int] = dataclasses.field(default_factory=itertools.count, init=False)
+
+    def next_id(self, resource: Any) -> str:
+        return make_id(resource, self.clock.now(), str(next(self._numbers)))
+
+    def check(self, job: Any, parent: str) -> None:
+        check_job(job, parent)
+
+    def begin(self, job: Any) -> None:
+        job.state = messages.PipelineState.PIPELINE_STATE_PENDING
+        job.start_time = job.create_time
+        self.engine.start(job)
+
+    def check_deletable(self, job: Any) -> None:
+        state = state_of(job)
+        refuse_state(state not in ENDED, f"{job.name} is {state}; cancel it first")
+
+    def cancel_pipeline_job(self, request: Any) -> None:
+        with self.changing(request.name) as job:
+            refuse_state(state_of(job) in ENDED, f"{job.name} is {state_of(job)} already")
+            job.state = messages.PipelineState.PIPELINE_STATE_CANCELLING
+            self.engine.cancel(job)
+
+    def refresh(self, job: Any) -> Any:
+        """Update and return a job; store it if its state has changed."""
+        before = state = state_of(job)
+        if before not in ENDED:
+            self.engine.update(job)
+            state = state_of(job)
+        if state == "CANCELLED":
+            job.error.code = code_of("CANCELLED")
+        if state != before:
+            self.store(job)
+        return job
+
+
+def make_id(job: Any, time: datetime.datetime, number: str) -> str:
+    """Return an ID of the pipeline's name, a time and, to be unique, a number."""
+    name = job.pipeline_spec.get("pipelineInfo", {}).get("name", "pipeline")
+    return f"{name[:80]}-{time:%Y%m%d%H%M%S}-{number}"
+
+
+def check_job(job: Any, parent: str) -> None:
+    """Refuse a PipelineJob that breaks a rule; `parent` is projects/P/locations/L."""
+    check_common(job, "pipeline_job", parent)
+    outside = not job.runtime_config.gcs_output_directory.startswith("gs://")
+    refuse(outside, "runtime_config.gcs_output_directory is required, and begins with gs://")
+    check_content(to_json(job))
+
+
+def check_content(job: Mapping[str, Any]) -> None:
+    """Refuse a job's JSON with unknown or missing parameters, or a step with 0 accelerators."""
+    spec = job.get("pipelineSpec", {})
+    refuse(not spec.get("root"), "pipeline_spec is required here: no template is downloaded")
+    declared = spec["root"].get("inputDefinitions", {}).get("parameters", {})
+    values = job.get("runtimeConfig", {}).get("parameterValues", {})
+    for name in values:
+        unknown = name not in declared
+        refuse(unknown, f"unknown parameter {name}: the pipeline has no such parameter")
+    for name, parameter in declared.items():
+        missing = name not in values and not {"defaultValue", "isOptional"} & parameter.keys()
+        refuse(missing, f"parameter {name} is required")
+    for name, executor in spec.get("deploymentSpec", {}).get("executors", {}).items():
+        accelerator = executor.get("container", {}).get("resources", {}).get("accelerator", {})
+        none = accelerator and not _POSITIVE.fullmatch(accelerator.get("resourceCount", ""))
+        refuse(none, f"{name}: the accelerator limit is not a positive integer")
