@@ -6,12 +6,12 @@ from typing import Any
 from kfp import dsl
 
 from components.planning.prediction_options import ServingOptions
-from components.registry.endpoints import Endpoints
-from components.registry.model_registry import connect_registry
 from components.typed import component
 from vertex.client.cloud_errors import as_input_error
 from vertex.client.vertex_client import connect_vertex
 from vertex.errors import InputError
+from vertex.registry.endpoints import Endpoints
+from vertex.registry.model_registry import connect_registry
 
 
 @component
@@ -51,7 +51,8 @@ def deploy_champion(
             print(f"{champion.name} is the champion: {registered or 'this model'} is not deployed")
             return
         predictions = connect_vertex("prediction", location, os.environ)
-        with endpoints.temporary_endpoint(champion, serving, encryption_spec_key_name) as endpoint:
+        key, machines = encryption_spec_key_name, serving.resources
+        with endpoints.temporary_endpoint(champion, machines, key) as endpoint:
             print(f"{registered} is deployed to {endpoint} for a check on test records")
 
             def ask(instance: dict[str, str]) -> dict[str, Any]:
@@ -66,5 +67,5 @@ def deploy_champion(
                     f"{model_name} is unchanged: {error}"
                 ) from None
         print(f"Its answers to {count} test records equal those of its SavedModel")
-        endpoint = endpoints.deploy(champion, serving, 100, encryption_spec_key_name)
+        endpoint = endpoints.deploy(champion, machines, 100, key)
         print(f"{registered} is deployed to {endpoint}, and has all of the traffic")

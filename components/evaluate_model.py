@@ -6,9 +6,8 @@ from typing import Any, NamedTuple
 from kfp import dsl
 
 from components import artifact_metadata
+from components.planning.registered_model import RegisteredModel
 from components.planning.worker_pools import MachineOptions
-from components.registry.model_registry import Version
-from components.registry.registered_model import RegisteredModel
 from components.typed import component
 from trainer import quiet
 from trainer.data import schema
@@ -17,6 +16,7 @@ from trainer.evaluation.gate_options import GateOptions
 from trainer.exported.results import Results, load
 from trainer.fields import default_of
 from trainer.training.config import TrainingConfig
+from vertex.registry.model_registry import Version
 
 
 class EvaluationOutputs(NamedTuple):

@@ -7,11 +7,12 @@ from kfp import dsl
 
 from components.planning import prediction_input
 from components.planning.prediction_options import BIGQUERY, PredictionOptions, format_of
-from components.registry.model_registry import connect_registry
+from components.planning.registered_model import check_files
 from components.typed import component
 from trainer.data.schema import find_training_data
 from trainer.data.tables.columns import list_columns
 from vertex.client.cloud_errors import as_input_error
+from vertex.registry.model_registry import connect_registry
 
 
 class PredictionPlan(NamedTuple):
@@ -43,7 +44,7 @@ def plan_prediction(
     """
     with as_input_error(f"looking for the champion of {options.model_name!r}"):
         champion = connect_registry(project, location).fetch_champion(options.model_name)
-    champion.check_files()
+    check_files(champion)
     dataset = find_training_data(champion.artifact_uri)
     prediction_input.check(options.input, dataset)
     print(f"{champion.name} predicts {options.input}")

@@ -8,13 +8,13 @@ from kfp import dsl
 from components.planning.code_digest import code_digest, configuration_digest
 from components.planning.pipeline_options import JobOptions, PipelineOptions, RegistryOptions
 from components.planning.preparation import check_job, find_warm_start, prepare
+from components.planning.registered_model import RegisteredModel, digest_dataset, training_labels
+from components.planning.serving_container import check_serving_image
 from components.planning.worker_pools import (
     MachineOptions,
     build_worker_pool_specs,
     check_gpu_image,
 )
-from components.registry.model_upload import check_serving_image, to_label
-from components.registry.registered_model import RegisteredModel, digest_dataset, training_labels
 from components.typed import component
 from trainer.data import schema
 from trainer.data.write.record_options import EngineOptions
@@ -28,6 +28,7 @@ from trainer.training.config import (
     write_config,
 )
 from vertex.errors import InputError
+from vertex.registry.model_upload import to_label
 
 
 class Plan(NamedTuple):

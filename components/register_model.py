@@ -7,14 +7,16 @@ from typing import Any, NamedTuple
 from google_cloud_pipeline_components.types.artifact_types import VertexModel
 from kfp import dsl
 
-from components.registry.model_registry import Version
-from components.registry.model_upload import FILES_LABEL, MADE_BY, Candidate, to_label
-from components.registry.registered_model import RegisteredModel, digest_dataset, training_labels
+from components.planning.registered_model import RegisteredModel, digest_dataset, training_labels
+from components.planning.serving_container import make_container
 from components.typed import component
 from trainer import quiet
 from trainer.data import storage
-from trainer.evaluation.gate_options import ALIASES, CANDIDATE, GateOptions
+from trainer.evaluation.gate_options import CANDIDATE, GateOptions
 from trainer.exported import model_files
+from vertex.registry.model_registry import Version
+from vertex.registry.model_upload import FILES_LABEL, MADE_BY, Candidate, to_label
+from vertex.registry.version_aliases import ALIASES
 
 
 class Registered(NamedTuple):
@@ -63,11 +65,15 @@ def register_model(
     """
     digest = digest_dataset(records.uri)
     provenance = {"run": to_label(run), **training_labels(digest, configuration), **MADE_BY}
-    if files := model_files.identify(model.uri):
+    files = model_files.identify(model.uri)
+    if files:
         provenance[FILES_LABEL] = files
     candidate = Candidate(
         artifact_uri=model.uri,
-        serving_image=serving_image,
+        # The version's number is unknown before the upload, so use the run.
+        container=make_container(
+            serving_image, f"{registered_model.model_name}/{provenance['run']}", files
+        ),
         description=f"{run}: {reason}",
         labels={"recipe": to_label(registered_model.model_name), **labels, **provenance},
         metrics=json.loads(storage.read(evaluation.uri)),

@@ -9,11 +9,11 @@ from typing import Any
 
 import yaml
 
-from components.registry.model_upload import MADE_BY
 from pipelines import version
 from trainer.data import storage
 from trainer.fields import convert
 from vertex.errors import InputError
+from vertex.registry.model_upload import MADE_BY
 
 BUILD = pathlib.Path("build")
 """Folder of compiled recipes."""

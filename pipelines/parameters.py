@@ -18,13 +18,14 @@ from trainer.data.sources import list_forms, parse_source
 from trainer.data.tables.columns import AUTO
 from trainer.data.write.record_options import EngineOptions, RecordOptions
 from trainer.effects import check_effects, find_without_effect
-from trainer.evaluation.gate_options import CHAMPION, GateOptions, check_floors
+from trainer.evaluation.gate_options import GateOptions, check_floors
 from trainer.models import MODELS, open_model
 from trainer.tasks.label_kinds import check_label_options, kind_of
 from trainer.training.config import TrainingConfig
 from vertex.errors import InputError
 from vertex.facts import resource_names
 from vertex.formats import suggest
+from vertex.registry.version_aliases import CHAMPION
 
 # A task receives its inputs as one command-line argument, which Linux limits to 131,072 bytes; the
 # rest is for artifacts, their metadata and the names that KFP adds.

@@ -26,9 +26,9 @@ from components.skip_training import skip_training
 from components.typed import RUNTIME
 from pipelines import search_job, user_steps
 from pipelines.run_options import EvaluationMachine, RunOptions, StepMachine
-from trainer.evaluation.gate_options import CHAMPION
 from trainer.fields import pick
 from vertex.machines import price_table
+from vertex.registry.version_aliases import CHAMPION
 
 # Vertex AI replaces these with the project and region of the run.
 PROJECT_ID_PLACEHOLDER = "{{$.pipeline_google_cloud_project_id}}"

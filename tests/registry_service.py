@@ -1,12 +1,13 @@
 """A Model Registry for tests: slow operations, pages of two, project numbers in names, faults."""
 
-from components.registry.model_registry import ModelRegistry
-from components.registry.model_upload import FILES_LABEL, MADE_BY, Candidate
+from components.planning.serving_container import make_container
 from tests.faulty_emulator import NUMBER, FaultyEmulator
 from trainer.exported import model_files
 from vertex.client.vertex_client import connect_vertex
 from vertex.emulator import model_service
 from vertex.emulator.operations import Operations
+from vertex.registry.model_registry import ModelRegistry
+from vertex.registry.model_upload import FILES_LABEL, MADE_BY, Candidate
 
 __all__ = ["NUMBER", "ModelService", "candidate", "exported", "registry_at"]
 
@@ -28,7 +29,7 @@ def registry_at(environment, project="my-project", location="us-central1"):
 def candidate(artifact_uri, **changes):
     """Return a version to register; unset fields are empty."""
     empty = {
-        "serving_image": "us-central1-docker.pkg.dev/p/images/serving:1",
+        "container": make_container("us-central1-docker.pkg.dev/p/images/serving:1", "", ""),
         "description": "",
         "labels": dict(MADE_BY),
         "metrics": {},

@@ -1,6 +1,7 @@
 """Options of predictions: machines of an endpoint; instances and machines of batch prediction."""
 
 import dataclasses
+from typing import Any
 
 from trainer.fields import option
 from trainer.serving import MAX_INSTANCES
@@ -37,6 +38,17 @@ class ServingOptions:
 
     def __post_init__(self) -> None:
         check_prediction_machine("machine_type", self.machine_type)
+
+    @property
+    def resources(self) -> Any:
+        """Return these machines as types.DedicatedResources."""
+        from google.cloud.aiplatform_v1 import types
+
+        return types.DedicatedResources(
+            machine_spec=types.MachineSpec(machine_type=self.machine_type),
+            min_replica_count=self.min_replicas,
+            max_replica_count=max(self.min_replicas, self.max_replicas),
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -17,9 +17,6 @@ from typing import Any, TypeVar
 
 from rich.progress import track
 
-from components.registry.endpoint_changes import EndpointChanges
-from components.registry.endpoints import is_test
-from components.registry.model_upload import MADE_BY
 from pipelines.cloud import schedules
 from pipelines.printing import Console
 from pipelines.project.connection import Connection
@@ -32,6 +29,9 @@ from vertex.client.cloud_errors import (
     tolerated,
     translated,
 )
+from vertex.registry.endpoint_changes import EndpointChanges
+from vertex.registry.endpoints import is_test
+from vertex.registry.model_upload import MADE_BY
 
 T = TypeVar("T")
 

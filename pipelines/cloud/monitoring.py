@@ -10,8 +10,6 @@ from typing import Any
 import yaml
 
 from components.planning.prediction_options import BIGQUERY
-from components.registry.endpoint_changes import id_of
-from components.registry.model_upload import MADE_BY, to_label
 from pipelines.project.connection import Connection
 from pipelines.recipe import Recipe
 from pipelines.runs import vertex_jobs
@@ -27,6 +25,8 @@ from vertex.client.cloud_errors import (
 from vertex.errors import InputError
 from vertex.facts.resource_names import TABLE
 from vertex.formats import count
+from vertex.registry.endpoint_changes import id_of
+from vertex.registry.model_upload import MADE_BY, to_label
 
 _DAY_SECONDS = 24 * 3600
 """Also the interval between comparisons; gcloud's default."""

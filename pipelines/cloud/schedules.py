@@ -6,7 +6,6 @@ import time
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from components.registry.model_upload import MADE_BY
 from pipelines.cloud import upload
 from pipelines.package import Package
 from pipelines.project.connection import Connection
@@ -15,6 +14,7 @@ from pipelines.run_options import Schedule, parse_time
 from pipelines.runs import job_request, vertex_jobs
 from vertex.client.cloud_errors import NOT_FOUND, Change, tolerated, translated
 from vertex.errors import InputError
+from vertex.registry.model_upload import MADE_BY
 
 _REFUSED = (400, 501)
 _COMPARED = ("cron", "max_concurrent_run_count", "max_concurrent_active_run_count",

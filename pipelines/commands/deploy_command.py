@@ -37,11 +37,11 @@ def deploy(
     ] = False,
 ) -> None:
     """Serve a recipe's champion online, with a share of traffic beside the previous version."""
-    from components.registry.endpoints import Endpoints
     from pipelines.cloud import monitoring
     from pipelines.runs import vertex_jobs
     from vertex.client.cloud_errors import Change, translated
     from vertex.facts import regions
+    from vertex.registry.endpoints import Endpoints
 
     if sum([traffic is not None, rollback, monitor, undeploy]) > 1:
         raise InputError("give only one of --traffic, --rollback, --monitor and --undeploy")
@@ -112,7 +112,7 @@ def _deploy_champion(
         )
         say(f"{price}, at the prices of {prices.region}; a deployment takes minutes")
     key = loaded.parameters.job.encryption_spec_key_name or settings.encryption_key
-    endpoints.deploy(version, serving, traffic, key)
+    endpoints.deploy(version, serving.resources, traffic, key)
     already = " already, and keeps its machines" if deployed else ""
     say(f"{version.name} is deployed{already}")
 
@@ -132,7 +132,7 @@ def _explained_if_interrupted(recipe: str) -> Iterator[None]:
 
 def _show(model: str, endpoint: Any) -> None:
     """Print the versions that an endpoint serves, the last deployed first."""
-    from components.registry.endpoint_changes import shares
+    from vertex.registry.endpoint_changes import shares
 
     deployed, rows = {version.id: version for version in endpoint.deployed_models}, []
     for number, share in shares(endpoint).items():

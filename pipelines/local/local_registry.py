@@ -5,12 +5,10 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from components.registry.model_registry import ModelRegistry, Version
-from components.registry.model_upload import to_label
+from components.planning.registered_model import check_files
 from pipelines import recipe as recipes
 from pipelines.runs.run_folders import directory_flag
 from trainer.data.storage import is_remote
-from trainer.evaluation.gate_options import CHAMPION
 from vertex.client.cloud_errors import translated
 from vertex.client.vertex_client import connect_vertex
 from vertex.emulator.environment import bypass_proxies
@@ -19,6 +17,9 @@ from vertex.emulator.operations import Operations
 from vertex.emulator.server import Emulator
 from vertex.errors import InputError
 from vertex.facts.emulation import LOCATION, PROJECT
+from vertex.registry.model_registry import ModelRegistry, Version, describe_promotion
+from vertex.registry.model_upload import to_label
+from vertex.registry.version_aliases import CHAMPION
 
 
 @contextlib.contextmanager
@@ -51,20 +52,23 @@ def fetch_champion(
     """
     model, folder = model_of(recipe, model_name), runs_directory / FOLDER_NAME
     train = f"train one: python -m pipelines run {recipe} --local"
+    missing = f"model {model!r} has no champion in {folder} yet"
     if not folder.exists():
-        raise InputError(f"model {model!r} has no champion in {folder} yet; {train}")
+        raise InputError(f"{missing}; {train}")
     with translated(f"looking for the champion of {model!r}"), opened(runs_directory) as registry:
-        champion = registry.find_champion(model) or registry.fetch_champion(
-            model,
-            searched=folder,
-            promote=_promote_command(recipe, model, runs_directory),
-            others=_describe_others(registry, recipe, model, runs_directory, option),
-            train=train,
-        )
+        champion = registry.find_champion(model)
+        if champion is None:
+            hints = []
+            if versions := registry.list_versions(model):
+                command = _promote_command(recipe, model, runs_directory)
+                hints.append(describe_promotion(versions[-1], command))
+            if others := _describe_others(registry, recipe, model, runs_directory, option):
+                hints.append(others)
+            raise InputError("; ".join([missing, *(hints or [train])]))
     uri = champion.artifact_uri
     if not is_remote(uri) and not Path(uri).is_dir():
         raise InputError(f"the champion {champion.name} is not at {uri}; move it back, or {train}")
-    champion.check_files()
+    check_files(champion)
     return champion
 
 

@@ -23,9 +23,10 @@ from pipelines.recipe import Recipe
 from trainer.data.schema import find_training_data
 from trainer.data.sources import SourceKind, parse_source
 from trainer.data.storage import is_remote
-from trainer.evaluation.gate_options import CHAMPION, check_floors
+from trainer.evaluation.gate_options import check_floors
 from trainer.models import open_model
 from vertex.errors import InputError, first_line
+from vertex.registry.version_aliases import CHAMPION
 
 _WEIGHTS = "https://storage.googleapis.com/"
 """Server of the weights of keras.applications."""

@@ -132,7 +132,7 @@ class Connection:
     @functools.cached_property
     def registry(self) -> Any:
         """Return the Model Registry of the settings' project and region."""
-        from components.registry.model_registry import ModelRegistry
+        from vertex.registry.model_registry import ModelRegistry
 
         return ModelRegistry(self.models, self.settings.parent)
 

@@ -5,8 +5,8 @@ import datetime
 from collections.abc import Mapping
 from typing import Any
 
+from components.planning.serving_container import check_serving_image
 from components.planning.worker_pools import IMAGE
-from components.registry import model_upload
 from pipelines import plan
 from pipelines.package import BUILD, Package, read_images
 from pipelines.parameters import ParameterSet
@@ -16,9 +16,10 @@ from pipelines.project.settings import Settings
 from pipelines.recipe import Recipe, to_id
 from pipelines.runs.run_folders import check_name
 from trainer.data.sources import parse_source
-from trainer.evaluation.gate_options import CHAMPION
 from vertex.errors import InputError
 from vertex.facts import regions, resource_names
+from vertex.registry import model_upload
+from vertex.registry.version_aliases import CHAMPION
 
 _COPIED_FIELDS = ("display_name", "pipeline_spec", "labels", "runtime_config", "service_account",
                   "network", "encryption_spec")  # fmt: skip
@@ -74,7 +75,7 @@ def run_values(
         regions.check_accelerator(accelerator, settings.region)
     deploys = parameters.pipeline.deploy_champion
     registers = parameters.registry.registers
-    model_upload.check_serving_image(sent["serving_image"], registers=registers, deploys=deploys)
+    check_serving_image(sent["serving_image"], registers=registers, deploys=deploys)
     if deploys:
         regions.check_serving_machine(recipe.run_options.serving.machine_type, settings.region)
     settings.check_gpu_images(recipe, parameters.machines)

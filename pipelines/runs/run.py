@@ -11,11 +11,11 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from trainer.evaluation.gate_options import CHAMPION
 from vertex.emulator.job_state import ReplicaState
 from vertex.errors import InputError
 from vertex.facts.jobs import ENDED, ROLES
 from vertex.facts.json_numbers import to_whole_numbers
+from vertex.registry.version_aliases import CHAMPION
 
 THIS_MACHINE = "this machine"
 RUNNING, KILLED, EXPIRED = "RUNNING", "KILLED", "EXPIRED"

@@ -5,7 +5,6 @@ import uuid
 from collections.abc import Mapping
 from typing import Any
 
-from components.registry.model_upload import MADE_BY, to_label
 from pipelines.project.connection import Connection
 from pipelines.runs.run import ENDED, JOB_ENDED, SEARCHES, Trial, job_names, read_trials
 from vertex.client.cloud_errors import (
@@ -19,6 +18,7 @@ from vertex.client.cloud_errors import (
     translated,
 )
 from vertex.errors import InputError
+from vertex.registry.model_upload import MADE_BY, to_label
 
 REQUEST = "request"
 """Label that identifies the request which created a run."""

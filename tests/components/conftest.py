@@ -1,8 +1,8 @@
 import pytest
 
-from components.registry import promotion_lock
 from tests.registry_service import ModelService, registry_at
 from vertex.client import vertex_client
+from vertex.registry import promotion_lock
 
 
 @pytest.fixture

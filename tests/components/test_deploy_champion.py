@@ -6,7 +6,7 @@ import pytest
 from kfp import dsl
 
 from components.deploy_champion import deploy_champion
-from components.registry.registered_model import RegisteredModel
+from components.planning.registered_model import RegisteredModel
 from pipelines.local_programs import server_program
 from tests.faulty_emulator import ById, FaultyEmulator
 from tests.registry_service import candidate, registry_at
@@ -46,7 +46,7 @@ def vertex(tmp_path, monkeypatch):
 
 
 def register(vertex, artifact_uri, compared_with=""):
-    version = candidate(artifact_uri, serving_image="us-central1-docker.pkg.dev/p/images/serving:1")
+    version = candidate(artifact_uri)
     registry = registry_at(vertex.environment)
     return registry.register("digits", version, "champion", compared_with).name
 

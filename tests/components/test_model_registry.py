@@ -10,23 +10,24 @@ from google.api_core import exceptions
 from google.cloud.aiplatform_v1 import types
 from google.protobuf import json_format
 
-from components.registry import model_upload
-from components.registry.model_upload import MADE_BY, METRICS_SCHEMAS
-from components.registry.registered_model import RegisteredModel
+from components.planning.registered_model import RegisteredModel
+from components.planning.serving_container import PREBUILT, make_container
 from tests import registry_service
 from tests.refusals import refused
 from tests.registry_service import NUMBER, ModelService, registry_at
 from vertex.emulator.api_error import ApiError
 from vertex.errors import InputError
+from vertex.registry.model_upload import MADE_BY, METRICS_SCHEMAS
 
 PARENT = "projects/my-project/locations/us-central1"
 METRICS = {"auRoc": 0.5, "confusionMatrix": {"rows": [[3, 1], [0, 4]]}}
+IMAGE = "us-central1-docker.pkg.dev/p/images/serving:1"
 COMMIT = "commit-0123456789ab"
 
 
 def candidate(run, **changes):
     values = {
-        "serving_image": "us-central1-docker.pkg.dev/p/images/serving:1",
+        "container": make_container(IMAGE, "digits/digits-1", ""),
         "description": f"{run}: better",
         "labels": {"recipe": "digits", "run": "digits-1", "commit": "0123456789ab", **MADE_BY},
         "metrics": METRICS,
@@ -69,7 +70,7 @@ def test_first_version_creates_the_model_with_its_evaluation(registry, service):
     assert upload.model.display_name == "digits"
     assert upload.model.artifact_uri == "gs://bucket/one/model"
     spec = upload.model.container_spec
-    assert spec.image_uri == "us-central1-docker.pkg.dev/p/images/serving:1"
+    assert spec.image_uri == IMAGE
     assert [port.container_port for port in spec.ports] == [8080]
     assert (spec.health_route, spec.predict_route) == ("/health", "/predict")
     assert [(variable.name, variable.value) for variable in spec.env] == [
@@ -236,7 +237,7 @@ def test_rollback_of_a_champion_that_was_replaced_is_refused(registry, service, 
 
 
 def test_lock_left_by_a_crash_expires_after_a_word(registry, monkeypatch, capfd):
-    monkeypatch.setattr("components.registry.promotion_lock.LEASE_SECONDS", 0.3)
+    monkeypatch.setattr("vertex.registry.promotion_lock.LEASE_SECONDS", 0.3)
     promote_each(registry, "one", "two")
     for number in ("1", "2"):
         name = registry.list_versions("digits")[0].resource.partition("@")[0]
@@ -303,11 +304,16 @@ def test_unknown_model_has_no_champion(service):
     assert service.names() == ["ListModelVersions"]
 
 
-@pytest.mark.parametrize("image", ["", model_upload.PREBUILT])
+@pytest.mark.parametrize("image", ["", PREBUILT])
 def test_prebuilt_image_keeps_its_own_port_and_routes(service, registry, image):
-    registry.register("digits", candidate("one", serving_image=image), "champion", "")
+    registry.register(
+        "digits",
+        candidate("one", container=make_container(image, "digits/run", "")),
+        "champion",
+        "",
+    )
     (upload,) = service.sent("UploadModel")
-    assert upload.model.container_spec == types.ModelContainerSpec(image_uri=model_upload.PREBUILT)
+    assert upload.model.container_spec == types.ModelContainerSpec(image_uri=PREBUILT)
 
 
 def test_rollback_never_returns_to_the_withdrawn_version(registry, service):

@@ -6,9 +6,9 @@ import shutil
 from pathlib import Path
 
 import pytest
+from components.planning.serving_container import PREBUILT
 
-from components.registry.model_upload import FILES_LABEL, PREBUILT
-from components.registry.registered_model import digest_dataset, training_labels
+from components.planning.registered_model import digest_dataset, training_labels
 from tests.components.artifacts import write_training_counts
 from tests.components.plans import check_pools, describe, plan, planned
 from tests.registry_service import candidate, registry_at
@@ -18,6 +18,7 @@ from trainer.training.config import TrainingConfig
 from trainer.training.job import parse
 from vertex import checked_json
 from vertex.facts import emulation
+from vertex.registry.model_upload import FILES_LABEL
 
 
 def test_each_replica_gets_config_records_and_directory(tmp_path):

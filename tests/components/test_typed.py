@@ -41,7 +41,8 @@ def test_compiled_component_holds_no_source(tmp_path):
 def test_executor_finds_each_component_by_its_name(tmp_path):
     # A working directory like the image's /app.
     (tmp_path / "components").symlink_to(COMPONENTS)
-    (tmp_path / "trainer").symlink_to(COMPONENTS.parent / "trainer")
+    for name in ("trainer", "vertex"):
+        (tmp_path / name).symlink_to(COMPONENTS.parent / name)
     (tmp_path / "kfp_config.ini").symlink_to(COMPONENTS / "kfp_config.ini")
     decision = {
         "name": "decision",

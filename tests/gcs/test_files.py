@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from components.artifact_metadata import set_content_type
-from components.registry.registered_model import digest_dataset
+from components.planning.registered_model import digest_dataset
 from tests.refusals import refused
 from tests.trainer.data.picture_folders import two_classes, write
 from trainer.data import storage

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from components.registry.model_upload import MADE_BY
 from pipelines import api
 from pipelines.local import run_summary
 from pipelines.runs import run_folders
@@ -31,6 +30,7 @@ from vertex.emulator.engine.output_cache import Journal
 from vertex.emulator.engine.task_inputs import Artifact
 from vertex.emulator.job_state import JobFile, ReplicaState
 from vertex.emulator.model_service import FOLDER_NAME
+from vertex.registry.model_upload import MADE_BY
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
 FLIPS = pytest.mark.parametrize("flips", [8, pytest.param(100, marks=pytest.mark.slow)])

@@ -16,15 +16,10 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from trainer.evaluation.gate_options import (
-    ABOVE_BASELINE,
-    CANDIDATE,
-    CHALLENGER,
-    CHAMPION,
-    GateOptions,
-)
+from trainer.evaluation.gate_options import ABOVE_BASELINE, CANDIDATE, GateOptions
 from trainer.metrics import COMPARISONS, comparison
 from trainer.metrics.comparison import Comparison, Pairs
+from vertex.registry.version_aliases import CHALLENGER, CHAMPION
 
 if TYPE_CHECKING:
     from trainer.tasks.base import Evaluation

@@ -12,10 +12,6 @@ from vertex.errors import InputError
 from vertex.formats import suggest
 
 RULES = ("better", "not_worse", "none")
-CHAMPION = "champion"
-CHALLENGER = "challenger"
-ALIASES = (CHAMPION, CHALLENGER)
-"""Roles of a registered version, which are also its aliases in the registry."""
 CANDIDATE = "candidate"
 """Role of a version without an alias: the gate rejected it, and there is no champion."""
 ABOVE_BASELINE = "above_baseline"

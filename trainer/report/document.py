@@ -8,7 +8,7 @@ from trainer.data.storage import write_text
 from trainer.data.tables.columns import list_columns
 from trainer.evaluation.drift import Drifts
 from trainer.evaluation.gate import Verdict
-from trainer.evaluation.gate_options import CANDIDATE, CHAMPION
+from trainer.evaluation.gate_options import CANDIDATE
 from trainer.report import background
 from trainer.report.findings import list_findings
 from trainer.report.learning import Rows, format_phase, summarize_learning
@@ -16,6 +16,7 @@ from trainer.report.page import render
 from trainer.tasks import task_of
 from trainer.tasks.base import Evaluation
 from vertex.formats import count
+from vertex.registry.version_aliases import CHAMPION
 
 
 def write_report(

@@ -6,13 +6,13 @@ import pickle
 
 import pytest
 
-from components.registry import endpoint_changes
 from pipelines import compilation, package
 from pipelines.runs import experiments, launch
 from tests.pipelines.cloud.cloud_servers import RegistryServer, StorageServer
 from tests.pipelines.cloud.scripted_vertex import VertexEmulator
 from vertex.client import vertex_client
 from vertex.facts.emulation import TOKEN_VARIABLE
+from vertex.registry import endpoint_changes
 
 IMAGE = "us-central1-docker.pkg.dev/my-project/images/training@sha256:" + 64 * "1"
 GPU_IMAGE = "us-central1-docker.pkg.dev/my-project/images/training-gpu@sha256:" + 64 * "2"

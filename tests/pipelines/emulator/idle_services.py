@@ -3,7 +3,8 @@
 import copy
 import datetime
 
-from components.registry.model_upload import PREBUILT
+from components.planning.serving_container import PREBUILT
+
 from pipelines.local_programs import server_program
 from tests.faulty_emulator import NoServers
 from vertex.client.vertex_client import connect_service, import_client_class, local_credentials

@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from components.planning.code_digest import code_digest, configuration_digest
-from components.registry.registered_model import digest_dataset, training_labels
+from components.planning.registered_model import digest_dataset, training_labels
 from pipelines import compilation, recipe
 from tests.pipelines.local.package_runs import run_package, states
 from tests.registry_service import ModelService, candidate, registry_at

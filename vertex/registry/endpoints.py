@@ -5,17 +5,17 @@ number, so a command that is repeated after a lost answer finds what the first a
 """
 
 import contextlib
+import copy
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from components.planning.prediction_options import ServingOptions
-from components.registry.endpoint_changes import EndpointChanges, id_of, shares
-from components.registry.model_registry import ModelRegistry, Version
-from components.registry.model_upload import MADE_BY, to_label
 from vertex.client.cloud_errors import Change, translated
 from vertex.errors import InputError
+from vertex.registry.endpoint_changes import EndpointChanges, id_of, shares
+from vertex.registry.model_registry import ModelRegistry, Version
+from vertex.registry.model_upload import MADE_BY, to_label
 
 _NEW = "0"
 _ID_LENGTH = 63
@@ -43,7 +43,7 @@ class Endpoints:
     def deploy(
         self,
         version: Version,
-        serving: ServingOptions,
+        machines: Any,
         traffic: int | None,
         key: str = "",
         endpoint_id: str = "",
@@ -55,6 +55,7 @@ class Endpoints:
         gets the rest. Other versions without traffic are undeployed.
 
         Args:
+            machines: types.DedicatedResources of the version.
             traffic: share of the traffic in percent; None: no traffic, unless it is the first
                 version.
             key: Cloud KMS key of the endpoint; empty: a Google-managed key.
@@ -74,7 +75,7 @@ class Endpoints:
             _compute_split(version.version, share, present)
         with Change() as change:
             if version.version not in present:
-                endpoint = self._deploy_new(endpoint, version, serving, share, change)
+                endpoint = self._deploy_new(endpoint, version, machines, share, change)
             # Another command may have deployed a version in the meantime, with traffic.
             if share is not None and not (first and endpoint.traffic_split):
                 split = _compute_split(version.version, share, shares(endpoint))
@@ -85,7 +86,7 @@ class Endpoints:
         self,
         endpoint: Any,
         version: Version,
-        serving: ServingOptions,
+        machines: Any,
         traffic: int | None,
         change: Change,
     ) -> Any:
@@ -104,20 +105,14 @@ class Endpoints:
                 id=version.version,
                 model=version.resource,
                 display_name=version.name,
-                dedicated_resources=types.DedicatedResources(
-                    machine_spec=types.MachineSpec(machine_type=serving.machine_type),
-                    min_replica_count=serving.min_replicas,
-                    max_replica_count=max(serving.min_replicas, serving.max_replicas),
-                ),
+                dedicated_resources=machines,
             ),
             traffic_split={} if traffic is None else _compute_split(_NEW, traffic, present),
         )
         return self.changes.deploy(request, version.name, change)
 
     @contextlib.contextmanager
-    def temporary_endpoint(
-        self, version: Version, serving: ServingOptions, key: str
-    ) -> Iterator[str]:
+    def temporary_endpoint(self, version: Version, machines: Any, key: str) -> Iterator[str]:
         """Deploy a version to a temporary endpoint; yield the endpoint's name.
 
         A version without traffic can't be tested at the model's endpoint, because a request
@@ -125,9 +120,10 @@ class Endpoints:
         """
         ending = f"-test-{version.version}"
         endpoint_id = _endpoint_id(version.model)[: _ID_LENGTH - len(ending)] + ending
-        one_replica = dataclasses.replace(serving, min_replicas=1, max_replicas=1)
+        one = copy.deepcopy(machines)
+        one.min_replica_count = one.max_replica_count = 1
         try:
-            yield self.deploy(version, one_replica, 100, key, endpoint_id)
+            yield self.deploy(version, one, 100, key, endpoint_id)
         finally:
             left = f"deleting the endpoint {endpoint_id}, which is billed until `clean` deletes it"
             with translated(left):

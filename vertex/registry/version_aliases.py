@@ -1,9 +1,14 @@
-"""Change the aliases of a version in the Model Registry."""
+"""The aliases of a version in the Model Registry: its role, and how they change."""
 
 from collections.abc import Sequence
 from typing import Any
 
 from vertex.client.cloud_errors import NOT_FOUND, status_of, tolerated
+
+CHAMPION = "champion"
+CHALLENGER = "challenger"
+ALIASES = (CHAMPION, CHALLENGER)
+"""Roles of a version that are also its aliases."""
 
 
 def merge(client: Any, version: str, changes: Sequence[str]) -> None:

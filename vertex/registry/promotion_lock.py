@@ -14,8 +14,8 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from components.registry import version_aliases
 from vertex.client.cloud_errors import NOT_FOUND, tolerated
+from vertex.registry import version_aliases
 
 LEASE_SECONDS = 60.0
 """Longest wait for another process's promotion, which is then assumed to have crashed."""

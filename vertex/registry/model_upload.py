@@ -5,10 +5,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from trainer import serving
 from vertex.client.vertex_client import UNSAFE_SECONDS, make_retry
-from vertex.errors import InputError, one_line
-from vertex.facts.resource_names import is_prebuilt
+from vertex.errors import one_line
 
 METRICS_SCHEMAS = "gs://google-cloud-aiplatform/schema/modelevaluation"
 """Folder of the schemas of evaluations."""
@@ -16,11 +14,6 @@ FILES_LABEL = "files"
 """Label of a version that identifies the files of its model: `model_files.identify`."""
 MADE_BY = {"made-by": "vertex-tensorflow-training"}
 """Label by which `clean` recognizes resources of this project."""
-
-PREBUILT = "us-docker.pkg.dev/vertex-ai/prediction/tf2-cpu.2-15:latest"
-"""Google's newest image that serves TensorFlow, which versions on this machine name: they need an
-image, although no container serves them. Vertex AI withdraws it on 2027-01-14.
-https://docs.cloud.google.com/gemini-enterprise-agent-platform/machine-learning/predictions/pre-built-containers"""
 
 _UPLOAD_SECONDS = 1800.0
 
@@ -30,7 +23,7 @@ class Candidate:
     """A model to register."""
 
     artifact_uri: str  # folder of the SavedModel; identifies the version when a step is retried
-    serving_image: str  # empty on this machine: `PREBUILT`
+    container: Any  # types.ModelContainerSpec that serves the model
     description: str
     labels: dict[str, str]  # run and commit identify the run and the code that produced it
     metrics: Mapping[str, Any]  # in `schema`
@@ -47,22 +40,10 @@ def upload(client: Any, parent: str, name: str, candidate: Candidate, **target: 
     """
     from google.cloud.aiplatform_v1 import types
 
-    image = candidate.serving_image or PREBUILT
-    container = types.ModelContainerSpec(image_uri=image)
-    # Google's images have default ports and routes.
-    if not is_prebuilt(image):
-        container.ports = [types.Port(container_port=serving.PORT)]
-        container.health_route = serving.HEALTH_ROUTE
-        container.predict_route = serving.PREDICT_ROUTE
-        # The version number is unknown before the upload, so use the run.
-        version = f"{name}/{candidate.labels.get('run', '')}"
-        container.env = [types.EnvVar(name=serving.VERSION_VARIABLE, value=version)]
-        if digest := candidate.labels.get(FILES_LABEL):
-            container.env.append(types.EnvVar(name=serving.DIGEST_VARIABLE, value=digest))
     model = types.Model(
         display_name=name,
         artifact_uri=candidate.artifact_uri,
-        container_spec=container,
+        container_spec=candidate.container,
         labels=candidate.labels,
         version_description=candidate.description,
         pipeline_job=candidate.pipeline_job,
@@ -74,20 +55,6 @@ def upload(client: Any, parent: str, name: str, candidate: Candidate, **target: 
     # for the version before it uploads.
     operation = client.upload_model(request=request, timeout=UNSAFE_SECONDS)
     return operation.result(timeout=_UPLOAD_SECONDS).model_version_id
-
-
-def check_serving_image(image: str, *, registers: bool, deploys: bool) -> None:
-    """Raise InputError if a run registers models without an image, or deploys with an unfit one."""
-    if registers and not image:
-        raise InputError(
-            "registered models need an image that serves them, but serving_image is empty; build "
-            "this project's (docs/vertex.md, step 3) and set it, or register=false"
-        )
-    if deploys and is_prebuilt(image):
-        raise InputError(
-            f"deploy_champion sends records to the deployed model, but serving_image={image!r} is "
-            "Google's, which accepts none; give this project's image: docs/serving.md"
-        )
 
 
 def import_evaluation(client: Any, version: str, candidate: Candidate) -> None:

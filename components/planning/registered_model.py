@@ -6,16 +6,18 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any
 
-from components.registry.model_registry import Judge, ModelRegistry, Version, connect_registry
-from components.registry.model_upload import Candidate
 from trainer.data import storage
 from trainer.data.schema import FILE_NAME
 from trainer.data.storage import join
-from trainer.evaluation.gate_options import CHAMPION, GateOptions
+from trainer.evaluation.gate_options import GateOptions
+from trainer.exported import model_files
 from trainer.fields import option
 from vertex.client.cloud_errors import as_input_error
 from vertex.errors import InputError
 from vertex.facts import emulation
+from vertex.registry.model_registry import Judge, ModelRegistry, Version, connect_registry
+from vertex.registry.model_upload import FILES_LABEL, MADE_BY, Candidate
+from vertex.registry.version_aliases import CHAMPION
 
 DATASET_DIGITS = 16
 """Number of digits of a dataset's digest in its label."""
@@ -37,6 +39,23 @@ def digest_dataset(folder: str) -> str:
 def training_labels(dataset: str, configuration: str) -> dict[str, str]:
     """Return the labels that record a version's training data and configuration, as digests."""
     return {"dataset": dataset[:DATASET_DIGITS], "configuration": configuration}
+
+
+def check_files(version: Version) -> None:
+    """Raise InputError if a file of a version's model has changed since its registration.
+
+    A model of the user's own, which no run has registered, need not have digests.
+    """
+    digest = version.labels.get(FILES_LABEL, "")
+    try:
+        if not digest and MADE_BY.items() <= version.labels.items():
+            raise InputError(
+                f"it has no label {FILES_LABEL!r}, the digest of its files: another version of "
+                "this project registered it; train the model again"
+            )
+        model_files.check(version.artifact_uri, digest)
+    except InputError as error:
+        raise InputError(f"{version.name}: {error}, or promote another version") from None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -96,7 +115,7 @@ class RegisteredModel:
         scored = None
         if champion:
             try:
-                champion.check_files()
+                check_files(champion)
                 scored = champion_scores.score(
                     champion.name,
                     champion.artifact_uri,
@@ -121,7 +140,7 @@ class RegisteredModel:
             return warm_start
         champion = self.find_champion()
         if champion:
-            champion.check_files()
+            check_files(champion)
             print(f"training starts from the weights of {champion.name}", flush=True)
             return champion.artifact_uri
         missing = f"{self.model_name!r} has no champion yet"

@@ -14,20 +14,13 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from components.registry import version_aliases
-from components.registry.model_upload import (
-    FILES_LABEL,
-    MADE_BY,
-    Candidate,
-    import_evaluation,
-    upload,
-)
-from components.registry.promotion_lock import promotion_lock
-from trainer.evaluation.gate_options import CHALLENGER, CHAMPION
-from trainer.exported import model_files
 from vertex.client.cloud_errors import Change
 from vertex.client.vertex_client import connect_vertex
 from vertex.errors import InputError
+from vertex.registry import version_aliases
+from vertex.registry.model_upload import MADE_BY, Candidate, import_evaluation, upload
+from vertex.registry.promotion_lock import promotion_lock
+from vertex.registry.version_aliases import CHALLENGER, CHAMPION
 
 _DEFAULT = "default"
 _PROMOTION = re.compile(rf"{CHAMPION}-([0-9]+)")
@@ -54,22 +47,6 @@ class Version:
     def is_ours(self) -> bool:
         """Return True for a version that this project registered, or a user made the champion."""
         return MADE_BY.items() <= self.labels.items() or CHAMPION in self.aliases
-
-    def check_files(self) -> None:
-        """Raise InputError if a file of the model has changed since its registration.
-
-        A model of the user's own, which no run has registered, need not have digests.
-        """
-        digest = self.labels.get(FILES_LABEL, "")
-        try:
-            if not digest and MADE_BY.items() <= self.labels.items():
-                raise InputError(
-                    f"it has no label {FILES_LABEL!r}, the digest of its files: another version of "
-                    "this project registered it; train the model again"
-                )
-            model_files.check(self.artifact_uri, digest)
-        except InputError as error:
-            raise InputError(f"{self.name}: {error}, or promote another version") from None
 
     @property
     def promotions(self) -> list[int]:
@@ -107,35 +84,14 @@ class ModelRegistry:
         """Return the version with the alias champion; None if there is none."""
         return _find_champion(self.list_versions(model))
 
-    def fetch_champion(
-        self,
-        model: str,
-        *,
-        searched: object = "",
-        promote: str = "",
-        others: str = "",
-        train: str = "run its recipe first",
-    ) -> Version:
-        """Return the version with the alias champion; raise InputError if there is none.
-
-        The other arguments are for the error: what it calls the registry instead of its resource
-        name, the command that promotes a version of the model, without its number, what it says
-        about other models, and what it says to do if the model has no version.
-        """
+    def fetch_champion(self, model: str) -> Version:
+        """Return the version with the alias champion; raise InputError if there is none."""
         versions = self.list_versions(model)
         if champion := _find_champion(versions):
             return champion
-        hints = [others] if others else []
-        if versions:
-            number, description = versions[-1].version, versions[-1].description
-            promote = promote or f"python -m pipelines promote RECIPE --model-name {model}"
-            hints.insert(
-                0,
-                f"version {number} is registered, but not as champion ({description}); "
-                f"`{promote} --version {number}` makes it the champion",
-            )
-        problem = f"model {model!r} has no champion in {searched or self.parent} yet"
-        raise InputError("; ".join([problem, *(hints or [train])]))
+        promote = f"python -m pipelines promote RECIPE --model-name {model}"
+        hint = describe_promotion(versions[-1], promote) if versions else "run its recipe first"
+        raise InputError(f"model {model!r} has no champion in {self.parent} yet; {hint}")
 
     def find_metrics(self, version: Version) -> dict[str, Any]:
         """Return the metrics of a version's imported evaluations, the first's before others."""
@@ -326,6 +282,14 @@ def connect_registry(project: str, location: str) -> ModelRegistry:
     """Return the registry of a project and location; see `connect_vertex` for the server used."""
     client = connect_vertex("model", location, os.environ)
     return ModelRegistry(client, f"projects/{project}/locations/{location}")
+
+
+def describe_promotion(version: Version, command: str) -> str:
+    """Return how `command`, which promotes a version of a model, makes this one the champion."""
+    return (
+        f"version {version.version} is registered, but not as champion ({version.description}); "
+        f"`{command} --version {version.version}` makes it the champion"
+    )
 
 
 def _find_champion(versions: Iterable[Version]) -> Version | None:

@@ -1,0 +1,1 @@
+"""A model's versions in the Model Registry, and its endpoint."""
