@@ -14,7 +14,12 @@ from typing import Any
 from vertex.emulator.background_jobs import BackgroundJob, BackgroundJobs
 from vertex.emulator.containers import Containers
 from vertex.emulator.engine import bucket_executor
-from vertex.emulator.environment import Program, child_environment, run_command
+from vertex.emulator.environment import (
+    Program,
+    child_environment,
+    importing_vertex,
+    run_command,
+)
 from vertex.emulator.processes import Guardian, Process
 from vertex.emulator.server import Emulator
 from vertex.facts.jobs import RUN_LABEL, TASK_LABEL
@@ -162,9 +167,10 @@ class TaskProcesses:
             folder = tempfile.mkdtemp(prefix="gcs-")
             variables = {**variables, bucket_executor.FOLDER_VARIABLE: folder}
         program = self.services.program(image, command)
+        environment = {**program.environment, **variables}
         return Process(
             program.command,
-            environment={**program.environment, **variables},
+            environment=importing_vertex(environment) if self.in_bucket else environment,
             log=log,
             guardian=self.services.guardian,
         )
@@ -196,7 +202,7 @@ class TaskProcesses:
     def _start_launcher(self, launcher: str) -> Process:
         return Process(
             [*_LAUNCHER, launcher],
-            environment={**child_environment(), **self._variables},
+            environment=importing_vertex({**child_environment(), **self._variables}),
             log=self.logs / "launcher.log",
             guardian=self.services.guardian,
             stdin=subprocess.PIPE,
