@@ -13,6 +13,7 @@ from pipelines.commands.arguments import expand_folder
 from pipelines.runs import run_folders
 from vertex.errors import InputError
 
+BUCKET = "my-project-training"
 _FIRE_SECONDS = 1.0
 
 
@@ -31,7 +32,7 @@ def emulator(
     ended = threading.Event()
     with contextlib.ExitStack() as stack:
         try:
-            (root / "buckets").mkdir(parents=True, exist_ok=True)
+            (root / "buckets" / BUCKET).mkdir(parents=True, exist_ok=True)
             problem = f"--folder {str(folder)!r} is in use by another emulator"
             held = run_folders.locked(root, problem, "end it, or give another folder")
             lock = stack.enter_context(held)
@@ -65,7 +66,7 @@ def _print_exports(environment: dict[str, str], repository: str) -> None:
         **environment,
         "GOOGLE_CLOUD_PROJECT": EMULATED_PROJECT,
         "GOOGLE_CLOUD_REGION": EMULATED_REGION,
-        "VERTEX_PIPELINE_ROOT": f"gs://{EMULATED_PROJECT}-training/runs",
+        "VERTEX_PIPELINE_ROOT": f"gs://{BUCKET}/runs",
         "VERTEX_IMAGE": f"{images}/training@sha256:{digest}",
         "VERTEX_GPU_IMAGE": f"{images}/training-gpu@sha256:{digest}",
         "VERTEX_SERVING_IMAGE": f"{images}/serving@sha256:{digest}",
