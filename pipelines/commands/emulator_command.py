@@ -45,10 +45,12 @@ def emulator(
         from vertex.emulator.artifact_registry import REPOSITORY
         from vertex.emulator.server import to_api_error
 
-        server, schedules = start_emulator(root, lock, stack)
+        server, schedules, hosts = start_emulator(root, lock, stack)
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: ended.set())
-        _print_exports(server.environment, f"{server.endpoint}{REPOSITORY}")
+        _print_exports(
+            {**server.environment, **hosts.environment}, f"{server.endpoint}{REPOSITORY}"
+        )
         while not ended.wait(_FIRE_SECONDS):
             try:
                 server.call("Fire", lambda _: schedules.fire(), None)

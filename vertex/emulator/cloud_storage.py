@@ -69,8 +69,10 @@ class CloudStorage:
         ("DELETE", _UPLOAD, "CancelUpload"),
     )
 
-    def __init__(self, buckets: FolderBuckets, location: str = "US-CENTRAL1") -> None:
-        self.buckets, self.location = buckets, location
+    def __init__(
+        self, buckets: FolderBuckets, location: str = "US-CENTRAL1", project_number: str = "1"
+    ) -> None:
+        self.buckets, self.location, self.project_number = buckets, location, project_number
         self._uploads: dict[str, _Upload] = {}
         # A checksum reads the whole content, so it is computed once for each generation.
         self._checksums = functools.lru_cache(maxsize=100_000)(self._compute_checksums)
@@ -334,6 +336,7 @@ class CloudStorage:
             "kind": "storage#bucket",
             "id": name,
             "name": name,
+            "projectNumber": self.project_number,
             "location": self.location,
             "locationType": "region",
             "storageClass": "STANDARD",

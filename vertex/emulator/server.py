@@ -76,7 +76,8 @@ class Emulator:
         resources: objects with a method for each API method that they serve. The method gets
             the request and returns the response, or raises ApiError. For APIs without protos,
             `routes` lists (verb, pattern of the path, name), and the method gets an HttpRequest
-            and returns bytes, text, JSON or an HttpAnswer.
+            (from anybody, if `without_token` has its name) and returns bytes, text, JSON or an
+            HttpAnswer.
         background: import Google's protos, which takes a second, in a thread that requests wait
             for. Not for a process that also imports a client of them.
         guardian: removes `folder` if this process is killed.
@@ -91,6 +92,8 @@ class Emulator:
         self.resources = resources
         self._background = background
         self.secret = secrets.token_urlsafe(32)  # the access token
+        # Further variables of tasks, such as those that lead Google's clients here.
+        self.task_variables: Mapping[str, str] = {}
         self._lock = threading.RLock()
         parent = tempfile.gettempdir()
         # A socket's path has at most 103 characters.
@@ -110,6 +113,12 @@ class Emulator:
             for resource in resources
             for verb, pattern, name in getattr(resource, "routes", ())
         ]
+        self._without_token = {
+            (verb, pattern)
+            for resource in resources
+            for verb, pattern, name in getattr(resource, "routes", ())
+            if name in getattr(resource, "without_token", ())
+        }
         self._starting = concurrent.futures.ThreadPoolExecutor(1, "emulator")
 
     def __enter__(self) -> "Emulator":
@@ -141,7 +150,12 @@ class Emulator:
     @property
     def task_environment(self) -> dict[str, str]:
         """Return the variables that direct a run's task to this server: `by_task` is then true."""
-        return {**self.environment, TOKEN_VARIABLE: f"{self.secret}{_TASK}"}
+        return {**self.environment, TOKEN_VARIABLE: self.task_token, **self.task_variables}
+
+    @property
+    def task_token(self) -> str:
+        """Return the access token of tasks."""
+        return f"{self.secret}{_TASK}"
 
     @property
     def socket(self) -> str:
@@ -162,7 +176,8 @@ class Emulator:
         """Answer a REST request."""
         code, result = 200, None
         try:
-            self._check_token(headers.get("Authorization", ""))
+            if (verb, url) not in self._without_token:
+                self._check_token(headers.get("Authorization", ""))
             result = self._dispatch(verb, url, headers, body)
         except Exception as error:
             failure = to_api_error(error, f"{verb} {url}")
@@ -203,7 +218,8 @@ class Emulator:
                     return self.call(name, function, given)
                 except _MALFORMED as error:
                     raise invalid(f"Invalid request to {parts.path}: {error!r}") from None
-        raise ApiError("NOT_FOUND", f"{verb} {parts.path} is not served on this machine")
+        host = headers.get("Host", "")
+        raise ApiError("UNIMPLEMENTED", f"{verb} {host}{parts.path} is not emulated")
 
     def _start(self) -> tuple[list[tuple[Method, Callable[[Any], Any]]], grpc.Server, int]:
         """Start the gRPC server; return the methods served, the server and its port."""

@@ -86,13 +86,17 @@ def test_malformed_request_to_another_api_is_invalid(ask, verb, path, content):
     assert (code, answer["error"]["status"]) == (400, "INVALID_ARGUMENT")
 
 
-@pytest.mark.parametrize(
-    "path",
-    ["models/none", "models/d@7", "models/d@", f"models/{400 * 'x'}", "nothing", "models/d:x"],
-)
+@pytest.mark.parametrize("path", ["models/none", "models/d@7", "models/d@", f"models/{400 * 'x'}"])
 def test_unknown_resource_is_not_found(ask, path):
     code, answer = ask("GET", f"{HERE}/{path}")
     assert (code, answer["error"]["status"]) == (404, "NOT_FOUND")
+
+
+@pytest.mark.parametrize("path", ["nothing", "models/d:x", "featurestores"])
+def test_what_is_not_emulated_is_unimplemented_by_name(ask, path):
+    code, answer = ask("GET", f"{HERE}/{path}")
+    assert (code, answer["error"]["status"]) == (501, "UNIMPLEMENTED")
+    assert f"{path} is not emulated" in answer["error"]["message"]
 
 
 def test_patch_sets_a_boolean_to_false(ask):

@@ -109,7 +109,7 @@ def test_evaluation_belongs_to_its_version(client):
         ("BadRequest", "is the only version", lambda c: c.delete_model_version(name=f"{DIGITS}@1")),
         (
             "GoogleAPICallError",
-            "is not served on this machine",
+            "slices is not emulated",
             lambda c: c.list_model_evaluation_slices(parent=f"{DIGITS}/evaluations/1"),
         ),
     ],

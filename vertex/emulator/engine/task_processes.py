@@ -1,6 +1,7 @@
 """The processes of a run's tasks: containers of components, and Google's launchers of jobs."""
 
 import dataclasses
+import itertools
 import json
 import os
 import pathlib
@@ -8,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from vertex.emulator.background_jobs import BackgroundJob, BackgroundJobs
@@ -23,6 +24,7 @@ from vertex.emulator.environment import (
 )
 from vertex.emulator.processes import Guardian, Process
 from vertex.emulator.server import Emulator
+from vertex.errors import InputError
 from vertex.facts.jobs import RUN_LABEL, TASK_LABEL
 from vertex.facts.json_numbers import Json
 
@@ -31,6 +33,7 @@ LAUNCHERS = {
     for kind in ("custom_job", "batch_prediction_job", "hyperparameter_tuning_job")
 }
 """Google's modules that create a job on Vertex AI and wait for its end."""
+_LAUNCHER_PACKAGE = "google_cloud_pipeline_components.container."
 MAIL_MODULE = "google_cloud_pipeline_components.container.v1.vertex_notification_email.executor"
 _CANCEL_GRACE_SECONDS = 10.0
 _LAUNCHER = [sys.executable, "-u", "-m", "vertex.emulator.engine.launcher"]
@@ -68,6 +71,8 @@ class TaskProcesses:
         self.cancelled = threading.Event()
         executors = self.spec.get("deploymentSpec", {}).get("executors", {}).values()
         commands = [executor.get("container", {}).get("command", []) for executor in executors]
+        if not self.services.emulator.task_variables:
+            check_launchers(commands)
         # Of the first launcher that a task needs, a process is started early: its imports take
         # less time than the first tasks.
         self._launcher = next(filter(None, map(find_launcher, commands)), "")
@@ -254,6 +259,17 @@ def label_of(task: str) -> str:
 def find_launcher(command: Sequence[str]) -> str:
     """Return Google's module that a command runs to launch a job; empty if it runs none."""
     return next((word for word in command if word in LAUNCHERS), "")
+
+
+def check_launchers(commands: Iterable[Sequence[str]]) -> None:
+    """Raise InputError for a module of Google's that would call Google Cloud itself."""
+    for word in itertools.chain.from_iterable(commands):
+        if word.startswith(_LAUNCHER_PACKAGE) and word not in (*LAUNCHERS, MAIL_MODULE):
+            name = word.removeprefix(_LAUNCHER_PACKAGE)
+            raise InputError(
+                f"a task runs Google's {name}, which calls Google Cloud, so it isn't run here; "
+                "submit the pipeline to the emulator, which answers for Google Cloud"
+            )
 
 
 def link_artifacts(folder: pathlib.Path, outputs: Json) -> None:
