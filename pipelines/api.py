@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     import keras
 
     from pipelines.project.settings import Settings
-    from pipelines.runs.backend import Backend
+    from pipelines.runs.this_machine import LocalRuns
+    from pipelines.runs.vertex_ai import VertexRuns
     from trainer.data.source import BilledBytes
     from trainer.data.source_options import SourceOptions
 
@@ -266,7 +267,7 @@ def find_backend(
     runs_directory: Path,
     settings: Callable[[], Settings],
     rates: Mapping[str, float] | None = None,
-) -> Backend:
+) -> LocalRuns | VertexRuns:
     """Return where a run is; raise InputError if it is not here and no project is set."""
     if run_folders.is_local(runs_directory, run):
         from pipelines.runs.this_machine import LocalRuns

@@ -228,10 +228,8 @@ def plan(
         if minutes:
             raise InputError("--minutes is for training; leave it out with --batch")
         from pipelines import plan as planning
-        from pipelines import prediction_values
 
-        values = prediction_values.complete_values(loaded, values, origin="--batch")
-        planning.show_batch(values, rate or [])
+        planning.show_batch(loaded.batch_values(values, origin="--batch"), rate or [])
         return
     api.plan(loaded, values, minutes=minutes, rates=rate or [], origin="--set")
 

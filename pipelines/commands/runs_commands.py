@@ -18,7 +18,7 @@ from pipelines.commands.arguments import (
     RunsDirectory,
     with_settings,
 )
-from pipelines.local_programs import QUIET, component_environment
+from pipelines.local.local_programs import QUIET, component_environment
 from pipelines.printing import Console, make_cell, say, show_table
 from pipelines.runs import run_folders, screens
 from pipelines.runs.run import Run, Trial

@@ -20,7 +20,7 @@ from pipelines.commands.arguments import (
     RunsDirectory,
     load_table_recipe,
 )
-from pipelines.local_programs import component_environment
+from pipelines.local.local_programs import component_environment
 from pipelines.printing import say, show_table
 from trainer import quiet
 from trainer.data.schema import find_training_data

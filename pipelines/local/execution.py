@@ -14,11 +14,10 @@ from rich.text import Text
 from components.planning.code_digest import code_digest
 from pipelines.local import folders, preflight, run_summary, terminal
 from pipelines.local.container_image import find_engine, find_outdated_commit, list_mounts
-from pipelines.local.imported_code import digest_code_of
 from pipelines.local.job_file import PipelineJobFile
+from pipelines.local.local_programs import PRELOADED, QUIET, component_environment, digest_code_of
 from pipelines.local.run_rows import make_rows
 from pipelines.local.services import started_services
-from pipelines.local_programs import PRELOADED, QUIET, component_environment
 from pipelines.package import Package
 from pipelines.parameters import change_machines
 from pipelines.printing import Console, print_error, say, shorten_path
