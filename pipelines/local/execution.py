@@ -1,6 +1,7 @@
 """Execution of a run on this machine."""
 
 import contextlib
+import dataclasses
 import datetime
 import pathlib
 import sys
@@ -37,6 +38,7 @@ from pipelines.runs.run_folders import (
     write_record,
 )
 from pipelines.runs.screens import show_results
+from pipelines.runs.this_machine import read_jobs
 from trainer.data.storage import is_object
 from vertex.emulator.batch_service import BatchJob
 from vertex.emulator.containers import Containers
@@ -179,6 +181,7 @@ def _execute(
         failure = failures.find_failure(run, error) if state == "FAILED" else None
         job = job_file.write(state, failure.message if failure else "")
         ended = run_summary.copy_pages(as_run(job, record, directory))
+        ended = dataclasses.replace(ended, jobs=tuple(read_jobs(directory)))
         summary = _write_summary(ended, run)
     _show_end(ended, run, failure, summary["batch_predictions"])
     return directory
