@@ -21,9 +21,9 @@ from pipelines.commands.arguments import (
 from pipelines.local.local_programs import QUIET, component_environment
 from pipelines.printing import Console, make_cell, say, show_table
 from pipelines.runs import run_folders, screens
+from pipelines.runs.live_view import format_trial
 from pipelines.runs.run import Run, Trial
 from pipelines.runs.this_machine import read_batches, read_search
-from pipelines.runs.trial_rows import format_trial
 from trainer.data.storage import is_object
 from vertex.client.cloud_errors import CloudError, is_refused
 from vertex.errors import InputError, one_line

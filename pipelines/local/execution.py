@@ -67,7 +67,7 @@ def run(
     root: str = "",
     name: str = "",
 ) -> pathlib.Path:
-    """Execute a compiled pipeline on this machine, and show its progress; return its folder.
+    """Execute a compiled pipeline on this machine as `api.run` does; return its folder.
 
     Write runs_directory/<recipe>-<time>/ with artifacts/, logs/, the package's YAML, summary.json
     and, if the pipeline creates them, report.html and tensorboard/; make runs_directory/latest a
@@ -76,12 +76,6 @@ def run(
 
     Raise InputError, and start nothing, if the package does not exist, a parameter has the wrong
     type, runs_directory or root is not writable, or a run has that name.
-
-    Args:
-        pipeline: the YAML that compile.py wrote.
-        parameters: values that replace the file's defaults.
-        runs_directory: folder for the runs and, in .cache, for the outputs that they share.
-        cache, in_containers, root, name: as in `api.run`.
     """
     record = RunRecord(
         recipe=pipeline.recipe,
@@ -123,7 +117,7 @@ def resume(directory: pathlib.Path, machines: Mapping[str, Any] | None = None) -
         if pipeline.digest != record.package:
             raise InputError(f"{path} has changed since the run was started; start a new run")
         if machines:
-            changed = change_machines(record.parameters, machines, origin="--set")
+            changed = change_machines(record.parameters, machines)
             changed["resume_from"] = training_of(record, directory)
             return run(
                 pipeline,

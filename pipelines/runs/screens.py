@@ -5,10 +5,9 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pipelines.printing import Console, say, shorten_path
-from pipelines.runs.live_view import UNUSED
+from pipelines.runs.live_view import UNUSED, format_trial
 from pipelines.runs.run import KILLED, Run
 from pipelines.runs.this_machine import LocalRuns
-from pipelines.runs.trial_rows import format_trial
 from trainer.data.storage import is_object
 from trainer.evaluation.gate_options import CANDIDATE
 from vertex.formats import clock, decimal

@@ -15,8 +15,8 @@ from components.planning.worker_pools import MachineOptions, build_worker_pool_s
 from pipelines import plan as planning
 from pipelines import recipe as recipes
 from pipelines.commands import command_line
+from pipelines.runs.live_view import draw_curve, make_trial_row
 from pipelines.runs.run import read_trials
-from pipelines.runs.trial_rows import draw_curve, make_trial_row
 from tests.refusals import refused
 from trainer.training.config import TrainingConfig, override
 
