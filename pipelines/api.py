@@ -66,8 +66,8 @@ def plan(
     compiled, _ = read_images(BUILD / f"{recipe.name}.yaml")
     minutes = minutes or recipe.run_options.expected_minutes
     billed = _measure_source(parameters.records, resolved)
-    planning.show(parameters, minutes, rates, recipe.run_options, recipe.search, billed)
-    say(*planning.describe_network(parameters, recipe.search, resolved.network))
+    planning.show(recipe, parameters, minutes, rates, billed)
+    say(*planning.describe_network(recipe, parameters, resolved.network))
     missing = resolved.list_missing(recipe, parameters, compiled)
     say(*(f"missing   {text}" for text in missing))
     return build_worker_pool_specs(parameters.machines)
@@ -141,7 +141,7 @@ def run(
     from pipelines.local import preflight
 
     parameters = recipe.with_values(values or {}, origin=origin)
-    planning.check_affordable(parameters, recipe.search)
+    planning.check_affordable(recipe, parameters)
     usual = recipe.parameters.values()
     # Also the recipe's values that have no effect with these.
     arguments = {

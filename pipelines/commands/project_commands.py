@@ -51,7 +51,7 @@ def doctor(
         loaded = recipes.load(recipe)
         parameters = loaded.with_values(parse_values(set_), origin="--set")
         settings.load().require("project").check_gpu_images(loaded, parameters.machines)
-        quotas = planning.list_needed_quotas(parameters, loaded.run_options, loaded.search)
+        quotas = planning.list_needed_quotas(loaded, parameters)
     worst = 0
     for finding in examination.examine(settings.connect(), parameters, quotas):
         mark = {True: "✓", False: "✗", None: "?"}[finding.ok]

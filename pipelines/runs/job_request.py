@@ -56,8 +56,8 @@ def run_values(
     """
     values = parameters.values()
     _check_sources(values)
-    plan.check_affordable(parameters, recipe.search)
-    plan.check_search_duration(parameters, recipe.search)
+    plan.check_affordable(recipe, parameters)
+    plan.check_search_duration(recipe, parameters)
     recipe.run_options.check_records_machine(parameters.engine.records_engine)
     defaults = recipe.parameters.values()
     changed = {name: value for name, value in values.items() if value != defaults[name]}

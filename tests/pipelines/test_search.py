@@ -205,7 +205,7 @@ def test_wrong_options_of_tune_start_nothing(arguments, message, tmp_path, capsy
 def test_plan_has_the_price_of_a_search_and_what_early_stopping_saves(capsys):
     def describe(**changes):
         recipe = recipes.load("digits").as_search(changes, {})
-        planning.show(recipe.parameters, 10, (), recipe.run_options, recipe.run_options.search)
+        planning.show(recipe, recipe.parameters, 10, ())
         (line,) = re.findall("^search .*", capsys.readouterr().out, re.MULTILINE)
         return line
 
