@@ -141,15 +141,12 @@ def list_parameters(
 ) -> None:
     """List the parameters that --set can change."""
     console, wanted = Console(), word.lower()
-    found = {topic: _find_names(topic, wanted) for topic in TOPICS}
-    if not any(found.values()):
+    found = {topic: names for topic in TOPICS if (names := _find_names(topic, wanted))}
+    if not found:
         hint = suggest(word, [*TOPICS, *PARAMETERS], f"; topics are {', '.join(TOPICS)}")
         raise InputError(f"no parameter has {word!r} in its name or description{hint}")
-    first = True
-    for topic, names in found.items():
-        if names:
-            console.print(Text(topic if first else f"\n{topic}", "bold underline"))
-            first = False
+    for number, (topic, names) in enumerate(found.items()):
+        console.print(Text(f"\n{topic}" if number else topic, "bold underline"))
         for name in names:
             _show_option(console, *PARAMETERS[name])
     # The exact names add the options of each model or type.

@@ -185,18 +185,17 @@ def _format_metrics(run: Run, *, is_narrow: bool) -> str:
 
 def _describe_changes(run: Run, before: Run | None) -> str:
     """Describe the parameters that differ from those of the previous run."""
-    from pipelines.runs.run_comparison import find_differing_parameters, format_value
+    from pipelines.runs.run_comparison import find_differing_parameters
 
     if before is None:
         return ""
     changed = find_differing_parameters(before, run)
     texts = []
     for name, old, new in changed[:_CHANGES]:
-        values = [format_value(new), format_value(old)]
-        now, was = map(_shorten, values)
+        now, was = _shorten(new), _shorten(old)
         if now == was:  # They differ where they are cut.
-            start = len(os.path.commonprefix(values)) - _CONTEXT  # noqa: RUF071
-            now, was = (_shorten(f"...{value[start:]}") for value in values)
+            start = len(os.path.commonprefix([new, old])) - _CONTEXT  # noqa: RUF071
+            now, was = (_shorten(f"...{value[start:]}") for value in (new, old))
         texts.append(f"{name}={now} (was {was})")
     if len(changed) > _CHANGES:
         texts.append(f"{len(changed) - _CHANGES} more")
@@ -212,11 +211,9 @@ def _compare(first: Run, second: Run, folder: pathlib.Path, client: Any) -> None
     from pipelines.runs import comparison_page, run_comparison
 
     compared = run_comparison.compare(first, second, client)
-    shown = run_comparison.format_value
-    parameters = [(name, shown(old), shown(new)) for name, old, new in compared.parameters]
     metrics = [(name, str(old), str(new)) for name, old, new in compared.metrics]
-    show_table(("Parameter", first.name, second.name), parameters)
-    say("" if parameters else "no parameters differ\n")
+    show_table(("Parameter", first.name, second.name), compared.parameters)
+    say("" if compared.parameters else "no parameters differ\n")
     show_table(("Metric", first.name, second.name), metrics)
     say("")
     folder.mkdir(exist_ok=True)
