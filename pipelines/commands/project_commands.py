@@ -1,4 +1,4 @@
-"""The commands `doctor`, `clean` and `emulator`: the project on Google Cloud, and its stand-in."""
+"""The commands `doctor`, `clean` and `emulator`: the project on Google Cloud, or emulated."""
 
 import contextlib
 import datetime

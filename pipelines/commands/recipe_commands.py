@@ -1,4 +1,4 @@
-"""The commands `recipes`, `parameters`, `plan` and `compile`: what a recipe is before it runs."""
+"""The commands `recipes`, `parameters`, `plan` and `compile`: recipes before they run."""
 
 import dataclasses
 import json

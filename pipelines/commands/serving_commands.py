@@ -1,4 +1,4 @@
-"""The commands `serve`, `predict` and `monitor`: answers of a model, and drift of its requests."""
+"""The commands `serve`, `predict` and `monitor`: predictions, and drift of their requests."""
 
 import json
 import os
