@@ -27,6 +27,7 @@ from vertex.errors import InputError
 
 _AGE = re.compile(r"([0-9]+)([dhw])")
 _UNITS = {"h": "hours", "d": "days", "w": "weeks"}
+_EMULATED_BUCKET = "my-project-training"
 _FIRE_SECONDS = 1.0
 
 
@@ -142,7 +143,7 @@ def emulator(
     ended = threading.Event()
     with contextlib.ExitStack() as stack:
         try:
-            (root / "buckets").mkdir(parents=True, exist_ok=True)
+            (root / "buckets" / _EMULATED_BUCKET).mkdir(parents=True, exist_ok=True)
             problem = f"--folder {str(folder)!r} is in use by another emulator"
             held = run_folders.locked(root, problem, "end it, or give another folder")
             lock = stack.enter_context(held)
@@ -176,7 +177,7 @@ def _print_exports(environment: dict[str, str], repository: str) -> None:
         **environment,
         "GOOGLE_CLOUD_PROJECT": EMULATED_PROJECT,
         "GOOGLE_CLOUD_REGION": EMULATED_REGION,
-        "VERTEX_PIPELINE_ROOT": f"gs://{EMULATED_PROJECT}-training/runs",
+        "VERTEX_PIPELINE_ROOT": f"gs://{_EMULATED_BUCKET}/runs",
         "VERTEX_IMAGE": f"{images}/training@sha256:{digest}",
         "VERTEX_GPU_IMAGE": f"{images}/training-gpu@sha256:{digest}",
         "VERTEX_SERVING_IMAGE": f"{images}/serving@sha256:{digest}",

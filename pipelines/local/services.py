@@ -10,8 +10,9 @@ from pipelines.runs import failures
 from trainer.data import storage
 from vertex.emulator.artifact_registry import ArtifactRegistry
 from vertex.emulator.batch_service import BatchService
+from vertex.emulator.buckets import FolderBuckets
 from vertex.emulator.clock import Clock
-from vertex.emulator.cloud_storage import CloudStorage, FolderBuckets
+from vertex.emulator.cloud_storage import CloudStorage
 from vertex.emulator.containers import Containers
 from vertex.emulator.endpoint_service import EndpointService
 from vertex.emulator.engine.pipeline_engine import PipelineEngine

@@ -78,7 +78,7 @@ def test_malformed_request_is_an_invalid_argument(ask, verb, path, content, reas
         ("POST", "/v1/projects/my-project:testIamPermissions", "x"),
         ("POST", "/my-project/pipelines", "x"),
         ("POST", "/upload/storage/v1/b/bucket/o", "x"),
-        ("GET", "/storage/v1/b/bucket/o?pageToken=x", None),
+        ("GET", "/storage/v1/b/my-project-training/o?pageToken=x", None),
     ],
 )
 def test_malformed_request_to_another_api_is_invalid(ask, verb, path, content):

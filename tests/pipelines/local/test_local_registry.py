@@ -7,10 +7,10 @@ import re
 import urllib.request
 
 import pytest
-from components.planning.serving_container import PREBUILT
 from google.api_core import exceptions
 from google.cloud.aiplatform_v1 import types
 
+from components.planning.serving_container import PREBUILT
 from tests.registry_service import ModelService
 from vertex.client.vertex_client import connect_vertex, local_credentials
 from vertex.emulator import resource_store

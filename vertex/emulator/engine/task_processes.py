@@ -14,7 +14,13 @@ from typing import Any
 from vertex.emulator.background_jobs import BackgroundJob, BackgroundJobs
 from vertex.emulator.containers import Containers
 from vertex.emulator.engine import bucket_executor
-from vertex.emulator.environment import Program, child_environment, run_command
+from vertex.emulator.engine.task_environments import TaskEnvironment, split_installs
+from vertex.emulator.environment import (
+    Program,
+    child_environment,
+    importing_vertex,
+    run_command,
+)
 from vertex.emulator.processes import Guardian, Process
 from vertex.emulator.server import Emulator
 from vertex.facts.jobs import RUN_LABEL, TASK_LABEL
@@ -83,6 +89,9 @@ class TaskProcesses:
         if MAIL_MODULE in command:
             log.write_text("Nothing is sent: e-mails are a service of Vertex AI\n")
             return 0
+        installs, rest = split_installs(command)
+        if installs and not self.services.containers:
+            return self._execute_isolated(TaskEnvironment(installs, image), rest, variables, log)
         earlier = self.jobs_of(task)  # of attempts that failed
         with self._lock:
             if self.cancelled.is_set():
@@ -104,6 +113,39 @@ class TaskProcesses:
         # A launcher that receives SIGTERM cancels its job and exits with 0.
         failed = any(job.state != "SUCCEEDED" for job in launched)
         return process.returncode or int(failed)
+
+    def _execute_isolated(
+        self, environment: TaskEnvironment, command: list[str], variables: Json, log: pathlib.Path
+    ) -> int | None:
+        """Run a task in an environment and a working folder of its own."""
+        with tempfile.TemporaryDirectory(prefix="task-") as folder:
+            with environment.locked():
+                if not environment.is_ready:
+                    code = self._run(environment.creation(), folder, {}, log)
+                    if code != 0:
+                        return code
+                    environment.mark_ready()
+            if self.in_bucket:
+                command = bucket_executor.replace_executor(command, "bucket_executor")
+                variables = {**variables, bucket_executor.FOLDER_VARIABLE: f"{folder}/gcs"}
+            return self._run(environment.program(command), folder, variables, log)
+
+    def _run(self, program: Program, folder: str, variables: Json, log: pathlib.Path) -> int | None:
+        """Run a program in a folder; return its exit code, None if the run was cancelled."""
+        with self._lock:
+            if self.cancelled.is_set():
+                return None
+            process = Process(
+                program.command,
+                environment={**program.environment, **self._variables, **variables, "HOME": folder},
+                log=log,
+                guardian=self.services.guardian,
+                folder=folder,
+            )
+            self._running.append(process)
+        process.finished.wait()
+        self._running.remove(process)
+        return None if self.cancelled.is_set() else process.returncode
 
     def jobs_of(self, task: str = "") -> list[BackgroundJob]:
         """Return the jobs that a task of the run has launched, or all of the run's tasks."""
@@ -162,9 +204,10 @@ class TaskProcesses:
             folder = tempfile.mkdtemp(prefix="gcs-")
             variables = {**variables, bucket_executor.FOLDER_VARIABLE: folder}
         program = self.services.program(image, command)
+        environment = {**program.environment, **variables}
         return Process(
             program.command,
-            environment={**program.environment, **variables},
+            environment=importing_vertex(environment) if self.in_bucket else environment,
             log=log,
             guardian=self.services.guardian,
         )
@@ -196,7 +239,7 @@ class TaskProcesses:
     def _start_launcher(self, launcher: str) -> Process:
         return Process(
             [*_LAUNCHER, launcher],
-            environment={**child_environment(), **self._variables},
+            environment=importing_vertex({**child_environment(), **self._variables}),
             log=self.logs / "launcher.log",
             guardian=self.services.guardian,
             stdin=subprocess.PIPE,
