@@ -17,7 +17,6 @@ from typing import Any
 from components.planning import prediction_input
 from components.planning.prediction_options import BIGQUERY
 from components.planning.worker_pools import MachineOptions
-from pipelines import prediction_values
 from pipelines.parameters import ParameterSet
 from pipelines.recipe import Recipe
 from trainer.data.schema import find_training_data
@@ -112,7 +111,7 @@ def prepare_prediction_values(
     """
     from pipelines.local import local_registry  # imports gRPC
 
-    completed = prediction_values.complete_values(recipe, values, origin=origin)
+    completed = recipe.batch_values(values, origin=origin)
     for name in ("input", "output"):
         uri = completed[name]
         if uri.startswith(BIGQUERY):

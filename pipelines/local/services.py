@@ -5,9 +5,7 @@ import pathlib
 from collections.abc import Iterator
 from typing import Any
 
-from pipelines import local_programs
-from pipelines.local import folders
-from pipelines.local.imported_code import digest_code_of
+from pipelines.local import folders, local_programs
 from pipelines.runs import failures
 from trainer.data import storage
 from vertex.emulator.artifact_registry import ArtifactRegistry
@@ -100,7 +98,7 @@ def start_emulator(
     guardian = stack.enter_context(Guardian(holding=[lock]))
     clock, operations = Clock(root / "clock"), Operations(seconds=1.0)
     stack.enter_context(folders.temporary(guardian))
-    engine = PipelineEngine(root, clock, digest_code_of, failures.explain)
+    engine = PipelineEngine(root, clock, local_programs.digest_code_of, failures.explain)
     resources = root / "resources"
     pipelines = PipelineService(operations, resources, clock, engine=engine)
     schedules = ScheduleService(operations, resources, clock, pipelines=pipelines)
