@@ -101,6 +101,8 @@ def start_emulator(
     engine = PipelineEngine(root, clock, local_programs.digest_code_of, failures.explain)
     resources = root / "resources"
     pipelines = PipelineService(operations, resources, clock, engine=engine)
+    metadata = MetadataService(operations, pipelines.stored, resources, clock)
+    pipelines.parents = metadata.parents_of
     schedules = ScheduleService(operations, resources, clock, pipelines=pipelines)
     runs = root / "runs"
     models = ModelService(
@@ -122,7 +124,7 @@ def start_emulator(
             models,
             endpoints,
             MonitoringService(operations, resources, clock, endpoints=endpoints),
-            MetadataService(operations, pipelines.stored, resources),
+            metadata,
             operations,
             ArtifactRegistry(root / "pipelines"),
             CloudStorage(FolderBuckets(root / "buckets"), project_number=EMULATED_NUMBER),

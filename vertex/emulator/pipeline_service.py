@@ -4,7 +4,7 @@ import dataclasses
 import datetime
 import itertools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar
 
 from vertex.emulator import messages
@@ -30,6 +30,8 @@ class PipelineService(Resources):
         "pipeline_name": lambda job: (job.pipeline_spec or {}).get("pipelineInfo", {}).get("name")
     }
     engine: PipelineEngine  # executes the jobs
+    # Returns the parents of a job's context, such as its experiment.
+    parents: Callable[[str], list[str]] = lambda _: []
     _numbers: Iterator[int] = dataclasses.field(default_factory=itertools.count, init=False)
 
     def next_id(self, resource: Any) -> str:
@@ -63,6 +65,8 @@ class PipelineService(Resources):
             job.error.code = code_of("CANCELLED")
         if state != before:
             self.store(job)
+        context = job.job_detail.pipeline_run_context
+        context.parent_contexts = self.parents(context.name) if context.name else []
         return job
 
 

@@ -138,7 +138,7 @@ class Resources:
         order = getattr(request, "order_by", "") or ("create_time desc" if kind in _SORTED else "")
         sort = parse_order(order, self.filtered)
         # A list may be empty, but unknown fields are refused.
-        example = getattr(messages, kind)()
+        example = getattr(messages, self.kind)()
         predicate(example)
         sort([example])
         matching = sort(filter(predicate, resources))

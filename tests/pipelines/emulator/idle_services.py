@@ -107,7 +107,7 @@ class Services:
         batches = BatchService(operations, models=models, program=server_program, **processes)
         self.batches = stack.enter_context(batches)
         metadata = MetadataService(operations)
-        self.experiments = metadata.experiments
+        self.experiments = metadata.children
         others = MonitoringService(operations, endpoints=endpoints), metadata, operations
         emulator = Emulator(runs, self.scheduler, jobs, tuning, batches, models, endpoints, *others)
         server = stack.enter_context(emulator)
