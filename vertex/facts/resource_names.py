@@ -16,6 +16,7 @@ from vertex.facts import regions
 from vertex.machines.machine_types import accelerators
 
 _PROJECT = r"projects/[a-z0-9][a-z0-9.:-]*"
+_EXAMPLE = regions.CONTENT["names"][0]
 _LOCATION = r"/locations/(?P<location>[a-z0-9-]+)"
 
 _FORMS = {
@@ -45,7 +46,7 @@ _FORMS = {
             r"[a-z0-9][a-z0-9._-]*(:[0-9]+(?=/))?(/[a-z0-9][a-z0-9._-]*)*"
             r"(:[A-Za-z0-9_][\w.-]*)?(@sha256:[0-9a-f]{64})?"
         ),
-        "an image's name, such as REGION-docker.pkg.dev/PROJECT/REPOSITORY/IMAGE:TAG",
+        f"an image's name, such as '{_EXAMPLE}-docker.pkg.dev/my-project/images/training:1'",
     ),
     "project": (
         re.compile(r"([a-z0-9.-]+:)?[a-z][a-z0-9-]*|[0-9]+"),
@@ -53,7 +54,7 @@ _FORMS = {
     ),
     "region": (
         re.compile(r"[a-z]+-[a-z]+[0-9]+"),
-        f"a region, such as {regions.CONTENT['names'][0]!r}",
+        f"a region, such as {_EXAMPLE!r}",
     ),
     "pipeline_root": (
         re.compile(r"gs://[a-z0-9][^\s]*"),
@@ -66,7 +67,8 @@ _FORMS = {
     ),
     "endpoint": (
         re.compile(r"(https?://)?([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?/?"),
-        "a server's address, such as http://127.0.0.1:8080 or REGION-aiplatform.googleapis.com",
+        "a server's address, such as 'http://127.0.0.1:8080' or "
+        f"'{_EXAMPLE}-aiplatform.googleapis.com'",
     ),
     "dataflow_subnetwork": (
         re.compile(r".*regions/(?P<location>[a-z0-9-]+)/subnetworks/[a-z0-9-]+"),
