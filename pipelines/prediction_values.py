@@ -7,7 +7,7 @@ from components.planning.prediction_options import PredictionJobOptions, Predict
 from pipelines import recipe as recipes
 from pipelines.parameters import list_parameters
 from pipelines.recipe import Recipe
-from pipelines.run_options import Batch
+from pipelines.run_options import BatchPrediction
 from trainer import fields
 from vertex.errors import InputError
 from vertex.facts import resource_names
@@ -31,7 +31,7 @@ def recipe_of_batch(name: str) -> str:
 
 def complete_values(recipe: Recipe, values: Mapping[str, Any], *, origin: str) -> dict[str, Any]:
     """Return every parameter's value, in the signature's order; check as `check_parameters`."""
-    batch = recipe.run_options.batch or Batch()
+    batch = recipe.run_options.batch or BatchPrediction()
     defaults = {name: getattr(batch, name) for name in list_parameters(TOPICS)}
     defaults["model_name"] = defaults["model_name"] or recipe.parameters.registry.model_name
     checked: dict[str, Any] = {}

@@ -123,7 +123,7 @@ class StepMachines:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Batch(PredictionJobOptions, PredictionOptions):
+class BatchPrediction(PredictionJobOptions, PredictionOptions):
     """Batch prediction by the champion: its pipeline's parameters and its schedule."""
 
     schedule: Schedule | None = option(None, help="Schedule on which it runs automatically.")
@@ -180,7 +180,7 @@ class RunOptions:
         StepMachines(), help="Machines of the steps records and evaluation."
     )
     serving: ServingOptions = option(ServingOptions(), help="Machines of its model's endpoint.")
-    batch: Batch | None = option(
+    batch: BatchPrediction | None = option(
         None, help="Parameters and schedule of batch prediction by its champion."
     )
     monitoring: Monitoring = option(Monitoring(), help="Monitoring of its model's endpoint.")

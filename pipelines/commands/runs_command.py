@@ -18,7 +18,7 @@ from pipelines.commands.arguments import (
 )
 from pipelines.printing import Console, make_cell, say, show_table
 from pipelines.runs import run_folders
-from pipelines.runs.run import Run, Trial
+from pipelines.runs.run import Run, SearchTrial
 from pipelines.runs.this_machine import read_search
 from pipelines.runs.trial_rows import format_trial
 from vertex.client.cloud_errors import CloudError, is_refused
@@ -121,7 +121,7 @@ def list_runs(folder: pathlib.Path, settings: GivenSettings, recipe: str, limit:
         raise failure
 
 
-def _show(run: Run, before: Run | None, trials: Sequence[Trial], width: int) -> None:
+def _show(run: Run, before: Run | None, trials: Sequence[SearchTrial], width: int) -> None:
     """Print a run: a line with its state and result, and one with its recipe and changes."""
     console = Console()
     line = make_cell(f"{run.name:<{width}}  ")

@@ -172,5 +172,5 @@ class PlainView:
 
 def _format_unused(rows: list[Row]) -> list[str]:
     """Return a line for each state of UNUSED with the names of its tasks."""
-    names = {state: [row.name for row in rows if row.state == state] for state in UNUSED}
-    return [f"{UNUSED[state]}: {', '.join(of)}" for state, of in names.items() if of]
+    by_state = {state: [row.name for row in rows if row.state == state] for state in UNUSED}
+    return [f"{UNUSED[state]}: {', '.join(names)}" for state, names in by_state.items() if names]

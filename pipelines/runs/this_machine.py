@@ -9,8 +9,8 @@ from pipelines.runs.run import (
     ENDED,
     KILLED,
     Run,
+    SearchTrial,
     TrainingJob,
-    Trial,
     read_job,
     read_trials,
     to_role,
@@ -83,7 +83,7 @@ def read_jobs(directory: pathlib.Path) -> dict[pathlib.Path, job_state.JobFile]:
     return dict(sorted(jobs, key=lambda item: str(item[1].job.get("createTime", ""))))
 
 
-def read_search(directory: pathlib.Path) -> tuple[Trial, ...]:
+def read_search(directory: pathlib.Path) -> tuple[SearchTrial, ...]:
     """Return the trials of a run's search, if it has one.
 
     Raise InputError if their file is damaged, or missing beside the folders of the trials.

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from pipelines.runs.live_view import Row
-from pipelines.runs.run import Trial
+from pipelines.runs.run import SearchTrial
 from vertex.formats import decimal
 
 _STATES = {
@@ -14,14 +14,14 @@ _CURVE = 12
 """Largest number of measurements that are drawn."""
 
 
-def make_trial_row(trial: Trial) -> Row:
+def make_trial_row(trial: SearchTrial) -> Row:
     """Return the row of a trial: its newest measurement, its values, and its curve."""
     state = _STATES.get(trial.state, trial.state)
     text = trial.error or f"{_describe(trial)}  {draw_curve(trial.curve)}".strip()
     return Row(f"trial {trial.name}", state, trial.seconds, text, is_replica=True)
 
 
-def format_trial(trial: Trial) -> str:
+def format_trial(trial: SearchTrial) -> str:
     """Return a trial's number, measurement and values, or why it has failed."""
     return f"{trial.name}: {trial.error or _describe(trial)}"
 
@@ -35,7 +35,7 @@ def draw_curve(values: Sequence[float]) -> str:
     return "".join(_BARS[round((len(_BARS) - 1) * (value - low) / spread)] for value in shown)
 
 
-def _describe(trial: Trial) -> str:
+def _describe(trial: SearchTrial) -> str:
     parts = [f"{name} {decimal(value, 4)}" for name, value in trial.metrics.items()]
     for name, value in trial.values.items():
         parts.append(f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={value}")

@@ -14,9 +14,9 @@ from starlette.testclient import TestClient
 from trainer import process_pool
 from trainer.serving import prediction_server
 from trainer.serving.batching import Batcher, QueueFullError
-from trainer.serving.instances import FILES, Part, Request, instances_of
+from trainer.serving.instances import FILES, Request, SignatureInstances, instances_of
 from trainer.serving.prediction_server import PredictionServer
-from trainer.serving.predictor import Predictions, Predictor
+from trainer.serving.predictor import Predictor, RequestPredictions
 
 
 class Waiting(Predictor):
@@ -44,7 +44,9 @@ class Waiting(Predictor):
         self.entered.set()
         assert self.go.wait(60)
         return [
-            Predictions(request.keys, [{"label": "a", "probabilities": [1.0, 1.0]}] * len(request))
+            RequestPredictions(
+                request.keys, [{"label": "a", "probabilities": [1.0, 1.0]}] * len(request)
+            )
             for request in requests
         ]
 
@@ -184,7 +186,7 @@ def test_decoder_that_does_not_start_is_status_503(monkeypatch):
         loading = {"error": "the model is not loaded yet"}
         wait_until(lambda: client.get("/health").json() != loading)
         assert client.get("/health").json() == {"error": "a process that decodes images has ended"}
-        part = Part(FILES, [0], {FILES: np.array([b"file"], object)})
+        part = SignatureInstances(FILES, [0], {FILES: np.array([b"file"], object)})
         predictor.parse = lambda _: Request([None], [part])
         refused = ask(client)
         assert refused.status_code == 503
