@@ -24,9 +24,10 @@ from trainer.data.schema import ROWS, SPLITS
 from trainer.data.source import Example, Rejection
 from trainer.data.storage import join
 from trainer.data.totals import Totals
-from trainer.data.write import manifest, output
+from trainer.data.write import manifest
 from trainer.data.write.layout import shard_counts, variant_count
-from trainer.data.write.shards import ShardResult, ShardTask, ShardWriter
+from trainer.data.write.output import OutputFolder, ShardResult
+from trainer.data.write.shards import ShardTask, ShardWriter
 from trainer.data.write.spill import sort_rows
 from trainer.data.write.split_plan import assign_splits, to_rows
 from trainer.process_pool import cut
@@ -182,11 +183,11 @@ class RecordsPipeline:
     def _plan(self, totals: Totals) -> Iterator[ShardingPlan]:
         """Yield the plan and remove stale files; raise InputError if the data can't be used."""
         self.source.conclude(totals)
-        writer, dataset = manifest.begin(self.source, totals, self.output_uri)
+        writer, dataset = manifest.begin(self.source, totals, OutputFolder(self.output_uri))
         if dataset:
             yield ShardingPlan(writer, {})
         else:
-            output.remove_stale(writer)
+            writer.folder.begin(writer.creation["fingerprint"])
             mean, _ = self.source.estimate_cost(totals)
             yield ShardingPlan(writer, shard_counts(totals, mean, self.source.options))
 
