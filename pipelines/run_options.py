@@ -30,9 +30,9 @@ from components.planning.prediction_options import (
 )
 from components.planning.search_options import SearchOptions
 from components.planning.worker_pools import MachineOptions
-from pipelines import user_steps
 from trainer import fields
 from trainer.fields import option
+from trainer.plugins import find_module_file
 from vertex.errors import InputError
 from vertex.facts import cron
 from vertex.formats import suggest
@@ -215,7 +215,8 @@ class RunOptions:
                 f"notify names {len(self.notify)} addresses, but Vertex AI writes to "
                 f"{_MAX_ADDRESSES} at most; give a mailing list"
             )
-        user_steps.check(self.steps)
+        for step in self.steps:
+            find_module_file("steps", step)
         for number, fallback in enumerate(self.fallbacks, 1):
             origin = f"fallbacks[{number}]"
             if not isinstance(fallback, dict) or not fallback:

@@ -43,6 +43,17 @@ def test_broken_recipe_does_not_hide_the_others(tmp_path, command):
     assert all(name in shown for name in RECIPES)
 
 
+def test_help_groups_the_commands(succeed):
+    lines = succeed("--help").splitlines()
+    titles = ("Recipes", "Runs", "Models", "Project")
+    start = [
+        next(number for number, line in enumerate(lines) if f" {one} " in line) for one in titles
+    ]
+    assert start == sorted(start)
+    within = "\n".join(lines[start[2] : start[3]])
+    assert all(f" {name} " in within for name in ("promote", "deploy", "serve", "predict"))
+
+
 def test_hidden_files_of_an_editor_are_no_recipes(tmp_path, succeed):
     (tmp_path / "recipes").mkdir()
     (tmp_path / "recipes" / ".#mine.toml").symlink_to("user@host.1")

@@ -8,7 +8,6 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from types import MappingProxyType
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -77,9 +76,7 @@ class CheckResult:
 
 
 def examine(
-    connection: Connection,
-    parameters: ParameterSet | None = None,
-    quotas: Mapping[str, int] = MappingProxyType({}),
+    connection: Connection, parameters: ParameterSet | None, quotas: Mapping[str, int]
 ) -> Iterator[CheckResult]:
     """Yield the result of each check; a check that fails does not stop the others.
 

@@ -8,31 +8,21 @@ import errno
 import io
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import typer
 
 from pipelines import startup
 from pipelines.commands import (
-    clean_command,
-    compile_command,
-    deploy_command,
-    doctor_command,
-    emulator_command,
-    monitor_command,
-    parameters_command,
-    plan_command,
-    predict_command,
-    promote_command,
+    model_commands,
+    project_commands,
     recipe_commands,
-    run_command,
-    runs_command,
+    runs_commands,
     schedule_commands,
-    serve_command,
-    status_commands,
-    tensorboard_command,
-    tune_command,
+    serving_commands,
+    start_commands,
 )
 from pipelines.startup import EXIT_FAILED, EXIT_INTERRUPTED
 from vertex.client.cloud_errors import CloudError
@@ -119,26 +109,44 @@ def _fail(message: object, code: int) -> int:
     return code
 
 
-app.command("parameters")(parameters_command.list_parameters)
-app.command()(plan_command.plan)
-app.command("run")(run_command.run_recipe)
-app.command("tune")(tune_command.tune_recipe)
-app.command("compile")(compile_command.main)
-app.command()(doctor_command.doctor)
-app.command()(runs_command.runs)
-app.command()(status_commands.status)
-app.command()(status_commands.cancel)
-app.command()(status_commands.logs)
-app.command()(tensorboard_command.tensorboard)
-app.command()(promote_command.promote)
-app.command()(deploy_command.deploy)
-app.command()(serve_command.serve)
-app.command()(predict_command.predict)
-app.command()(monitor_command.monitor)
-app.command()(emulator_command.emulator)
-app.command()(clean_command.clean)
-app.add_typer(recipe_commands.app, name="recipes")
-app.add_typer(schedule_commands.app, name="schedule")
+_COMMANDS: dict[str, dict[str, Callable[..., Any] | typer.Typer]] = {
+    "Recipes": {
+        "recipes": recipe_commands.app,
+        "parameters": recipe_commands.list_parameters,
+        "plan": recipe_commands.plan,
+        "compile": recipe_commands.compile_recipes,
+    },
+    "Runs": {
+        "run": start_commands.run_recipe,
+        "tune": start_commands.tune_recipe,
+        "schedule": schedule_commands.app,
+        "runs": runs_commands.runs,
+        "status": runs_commands.status,
+        "logs": runs_commands.logs,
+        "cancel": runs_commands.cancel,
+        "tensorboard": runs_commands.tensorboard,
+    },
+    "Models": {
+        "promote": model_commands.promote,
+        "deploy": model_commands.deploy,
+        "serve": serving_commands.serve,
+        "predict": serving_commands.predict,
+        "monitor": serving_commands.monitor,
+    },
+    "Project": {
+        "doctor": project_commands.doctor,
+        "clean": project_commands.clean,
+        "emulator": project_commands.emulator,
+    },
+}
+"""The commands by their names, below the titles that --help shows."""
+
+for _panel, _commands in _COMMANDS.items():
+    for _name, _command in _commands.items():
+        if isinstance(_command, typer.Typer):
+            app.add_typer(_command, name=_name, rich_help_panel=_panel)
+        else:
+            app.command(_name, rich_help_panel=_panel)(_command)
 
 
 def main(application: typer.Typer = app) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 from components.planning import prediction_input
 from components.planning.prediction_options import BIGQUERY
 from components.planning.worker_pools import MachineOptions
-from pipelines import plan, prediction_values
+from pipelines import plan
 from pipelines.parameters import ParameterSet
 from pipelines.printing import say
 from pipelines.recipe import Recipe
@@ -44,7 +44,7 @@ def prepare_training_values(
     be used, and if max_cost pays for no training.
     """
     parameters = recipe.with_values(values, origin=origin)
-    plan.check_affordable(parameters, recipe.search)
+    plan.check_affordable(recipe, parameters)
     usual = recipe.parameters.values()
     # Also the recipe's values that have no effect with these.
     arguments = {
@@ -137,7 +137,7 @@ def prepare_prediction_values(
     """
     from pipelines.local import local_registry  # imports gRPC
 
-    completed = prediction_values.complete_values(recipe, values, origin=origin)
+    completed = recipe.batch_values(values, origin=origin)
     for name in ("input", "output"):
         uri = completed[name]
         if uri.startswith(BIGQUERY):

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from pipelines.runs.failures import read_progress
-from pipelines.runs.live_view import STARTING, Row
+from pipelines.runs.live_view import STARTING, Row, make_trial_row
 from pipelines.runs.run import SearchTrial
-from pipelines.runs.trial_rows import make_trial_row
 from vertex.emulator.background_jobs import BackgroundJob
 from vertex.emulator.engine.pipeline_run import PipelineRun
 from vertex.facts.restart_rules import MAX_RESTARTS

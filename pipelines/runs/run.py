@@ -70,6 +70,7 @@ class TrainingJob:
     """A CustomJob that a run has launched."""
 
     name: str  # resource name
+    display_name: str = ""
     state: str
     error: str = ""  # in one line
     seconds: float = 0.0  # from its start to its end or to now; 0 before the start
@@ -191,6 +192,7 @@ def read_job(job: Mapping[str, Any], replicas: Sequence[ReplicaState] = ()) -> T
     spec = job.get("jobSpec", {})
     return TrainingJob(
         name=job["name"],
+        display_name=job.get("displayName", ""),
         state=state_of(job),
         error=_error_of(job),
         seconds=_duration_of(job),

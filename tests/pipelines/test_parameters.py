@@ -262,7 +262,7 @@ def test_value_of_a_recipe_that_another_makes_pointless_gets_its_default(tmp_pat
 def test_machine_option_without_effect_is_refused_for_a_resumed_run():
     known = check_parameters({}, origin="x").values()
     changes = {"ps_machine_type": "n1-standard-8"}
-    error = refused(functools.partial(change_machines, known, changes, origin="--set"))
+    error = refused(functools.partial(change_machines, known, changes))
     assert "ps_machine_type='n1-standard-8' has an effect only with ps_count above 0" in error
 
 

@@ -5,13 +5,14 @@ import datetime
 import itertools
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from vertex.emulator import messages
 from vertex.emulator.api_error import code_of
 from vertex.emulator.engine.pipeline_engine import PipelineEngine
 from vertex.emulator.field_rules import check_common, refuse, refuse_state
 from vertex.emulator.http_rules import to_json
+from vertex.emulator.list_filters import Fields
 from vertex.emulator.messages import state_of
 from vertex.emulator.resources import Resources
 from vertex.facts.jobs import ENDED
@@ -25,6 +26,9 @@ class PipelineService(Resources):
 
     kind = "PipelineJob"
     unlisted = "job_detail"
+    filtered: ClassVar[Fields] = {
+        "pipeline_name": lambda job: (job.pipeline_spec or {}).get("pipelineInfo", {}).get("name")
+    }
     engine: PipelineEngine  # executes the jobs
     _numbers: Iterator[int] = dataclasses.field(default_factory=itertools.count, init=False)
 

@@ -4,10 +4,10 @@ import dataclasses
 import datetime
 import json
 
-from components.planning.serving_container import PREBUILT
 from google.cloud.aiplatform_v1 import types
 from google.protobuf import json_format
 
+from components.planning.serving_container import PREBUILT
 from tests.faulty_emulator import NUMBER, ById, FaultyEmulator, NoServers
 from vertex.emulator.clock import Clock
 from vertex.emulator.endpoint_service import EndpointService

@@ -135,7 +135,7 @@ def test_ready_project_passes_every_check(cloud, succeed):
         (lambda c: c.project.missing.add("artifactregistry.repositories.uploadArtifacts"),
          "✗ your permission to upload to https://us-central1-kfp.pkg.dev/my-project/pipelines",
          "--role=roles/artifactregistry.writer"),
-        (lambda c: c.storage.buckets.clear(),
+        (lambda c: c.storage.buckets.remove("bucket"),
          "✗ bucket gs://bucket: does not exist", "buckets create gs://bucket"),
         (lambda c: setattr(c.storage.service, "location", "EUROPE-WEST4"),
          "✗ bucket gs://bucket: in europe-west4", "use one in us-central1"),

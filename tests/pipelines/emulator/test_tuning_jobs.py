@@ -18,7 +18,7 @@ from google.cloud.aiplatform_v1.types import (
 from google_cloud_pipeline_components.v1.custom_job import CustomTrainingJobOp
 from kfp import dsl
 
-from pipelines import search_job
+from pipelines import training_pipeline
 from tests.child_processes import ROOT, started
 from tests.pipelines.emulator import search_services
 from tests.pipelines.emulator.conftest import emulated
@@ -257,7 +257,8 @@ def tuned(googles_search, tmp_path_factory):
 
 def test_our_search_has_the_launcher_of_googles(googles_search):
     ours, theirs = (
-        one.component_spec.implementation.container for one in (search_job.search, googles_search)
+        one.component_spec.implementation.container
+        for one in (training_pipeline.search, googles_search)
     )
     assert (ours.image, ours.command) == (theirs.image, theirs.command)
 
