@@ -137,22 +137,9 @@ def run(
         name: name of the run and of its folder; default: <recipe>-<time>.
         origin: where `values` come from, for messages.
     """
-    from pipelines import plan as planning
-    from pipelines.local import preflight
+    from pipelines.local.preflight import prepare_training_values
 
-    parameters = recipe.with_values(values or {}, origin=origin)
-    planning.check_affordable(recipe, parameters)
-    usual = recipe.parameters.values()
-    # Also the recipe's values that have no effect with these.
-    arguments = {
-        name: value
-        for name, value in parameters.values().items()
-        if name in (values or {}) or value != usual[name]
-    }
-    arguments |= preflight.check_local_sources(parameters, in_containers=in_containers)
-    arguments["labels"] = parameters.job.labels
-    evaluation = recipe.run_options.evaluation_accelerator
-    say(*preflight.describe_substitutes(parameters.machines, evaluation))
+    arguments = prepare_training_values(recipe, values or {}, origin, in_containers=in_containers)
     return _compile_and_run(
         recipe,
         arguments,

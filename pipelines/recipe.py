@@ -23,7 +23,7 @@ from pipelines.parameters import (
     expand_auto,
     list_parameters,
 )
-from pipelines.run_options import FALLBACK, Batch, RunOptions, Search, split_document
+from pipelines.run_options import FALLBACK, BatchPrediction, RunOptions, Search, split_document
 from trainer import fields
 from trainer.data import storage
 from trainer.tasks.label_kinds import kind_of
@@ -80,7 +80,7 @@ class Recipe:
 
         `values` override the table [batch]; they are checked as by `check_parameters`.
         """
-        batch = self.run_options.batch or Batch()
+        batch = self.run_options.batch or BatchPrediction()
         defaults = {name: getattr(batch, name) for name in list_parameters(BATCH_TOPICS)}
         defaults["model_name"] = defaults["model_name"] or self.parameters.registry.model_name
         checked: dict[str, Any] = {}

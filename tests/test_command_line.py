@@ -154,7 +154,7 @@ def test_plan_names_dataflow_if_it_writes_the_records(succeed):
         ("doctor --set epochs=1 --project p", "name it: doctor RECIPE --set"),
         ("logs x --replica '' --project p", "--replica '' is empty"),
         ("plan digits --minutes inf", "Invalid value 'inf' for '--minutes': "),
-        ("runs --limit=x", "Invalid value 'x' for '--limit': "),
+        ("runs --limit=5 --limit=x", "Invalid value 'x' for '--limit': "),
         ("plan pipe", "recipes/pipe.toml can't be read: not a regular file"),
         ("compile digits --output-directory file", "can't be written (File exists); use another"),
         ("run digits --local --runs-directory gs://b/x", "'gs://b/x' is not a folder on this mach"),

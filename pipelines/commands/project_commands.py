@@ -54,11 +54,11 @@ def doctor(
         settings.load().require("project").check_gpu_images(loaded, parameters.machines)
         quotas = planning.list_needed_quotas(loaded, parameters)
     worst = 0
-    for finding in examination.examine(settings.connect(), parameters, quotas):
-        mark = {True: "✓", False: "✗", None: "?"}[finding.ok]
-        remedy = f"  -> {finding.remedy}" if finding.remedy and not finding.ok else ""
-        say(f"{mark} {finding.what}{remedy}")
-        worst = max(worst, 1 if finding.ok is False else 0)
+    for result in examination.examine(settings.connect(), parameters, quotas):
+        mark = {True: "✓", False: "✗", None: "?"}[result.ok]
+        remedy = f"  -> {result.remedy}" if result.remedy and not result.ok else ""
+        say(f"{mark} {result.what}{remedy}")
+        worst = max(worst, 1 if result.ok is False else 0)
     return worst
 
 

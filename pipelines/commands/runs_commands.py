@@ -22,7 +22,7 @@ from pipelines.local.local_programs import QUIET, component_environment
 from pipelines.printing import Console, make_cell, say, show_table
 from pipelines.runs import run_folders, screens
 from pipelines.runs.live_view import format_trial
-from pipelines.runs.run import Run, Trial
+from pipelines.runs.run import Run, SearchTrial
 from pipelines.runs.this_machine import read_batches, read_search
 from trainer.data.storage import is_object
 from vertex.client.cloud_errors import CloudError, is_refused
@@ -144,7 +144,7 @@ def _list_runs(folder: pathlib.Path, settings: GivenSettings, recipe: str, limit
         raise failure
 
 
-def _show(run: Run, before: Run | None, trials: Sequence[Trial], width: int) -> None:
+def _show(run: Run, before: Run | None, trials: Sequence[SearchTrial], width: int) -> None:
     """Print a run: a line with its state and result, and one with its recipe and changes."""
     console = Console()
     line = make_cell(f"{run.name:<{width}}  ")

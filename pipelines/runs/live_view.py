@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pipelines.printing import print_plain
-from pipelines.runs.run import Trial
+from pipelines.runs.run import SearchTrial
 from vertex.formats import clock, decimal
 
 STARTING = "starting"
@@ -179,18 +179,18 @@ class PlainView:
 
 def _format_unused(rows: list[Row]) -> list[str]:
     """Return a line for each state of UNUSED with the names of its tasks."""
-    names = {state: [row.name for row in rows if row.state == state] for state in UNUSED}
-    return [f"{UNUSED[state]}: {', '.join(of)}" for state, of in names.items() if of]
+    by_state = {state: [row.name for row in rows if row.state == state] for state in UNUSED}
+    return [f"{UNUSED[state]}: {', '.join(names)}" for state, names in by_state.items() if names]
 
 
-def make_trial_row(trial: Trial) -> Row:
+def make_trial_row(trial: SearchTrial) -> Row:
     """Return the row of a trial: its newest measurement, its values, and its curve."""
     state = _TRIAL_STATES.get(trial.state, trial.state)
     text = trial.error or f"{_describe_trial(trial)}  {draw_curve(trial.curve)}".strip()
     return Row(f"trial {trial.name}", state, trial.seconds, text, is_replica=True)
 
 
-def format_trial(trial: Trial) -> str:
+def format_trial(trial: SearchTrial) -> str:
     """Return a trial's number, measurement and values, or why it has failed."""
     return f"{trial.name}: {trial.error or _describe_trial(trial)}"
 
@@ -204,7 +204,7 @@ def draw_curve(values: Sequence[float]) -> str:
     return "".join(_BARS[round((len(_BARS) - 1) * (value - low) / spread)] for value in shown)
 
 
-def _describe_trial(trial: Trial) -> str:
+def _describe_trial(trial: SearchTrial) -> str:
     parts = [f"{name} {decimal(value, 4)}" for name, value in trial.metrics.items()]
     for name, value in trial.values.items():
         parts.append(f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={value}")

@@ -10,8 +10,8 @@ from pipelines.runs.run import (
     ENDED,
     KILLED,
     Run,
+    SearchTrial,
     TrainingJob,
-    Trial,
     read_job,
     read_trials,
     to_role,
@@ -83,7 +83,7 @@ def read_jobs(directory: pathlib.Path) -> Iterator[TrainingJob]:
             yield files.check_types(read_job({"name": "", **file.job}, file.replicas))
 
 
-def read_search(directory: pathlib.Path) -> tuple[Trial, ...]:
+def read_search(directory: pathlib.Path) -> tuple[SearchTrial, ...]:
     """Return the trials of a run's search, if it has one.
 
     Raise InputError if their file is damaged, or missing beside the folders of the trials.
