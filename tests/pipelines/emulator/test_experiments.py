@@ -39,7 +39,8 @@ names = ("run_name", "param.rate", "metric.loss", "state")
 found = {"rows": [[row[name] for name in names] for row in frame]}
 run = ai.ExperimentRun("rate-1", experiment="price-search")
 run.update_state(ai.gapic.Execution.State.FAILED)
-found["params"], found["metrics"], found["state"] = run.get_params(), run.get_metrics(), run.state.name
+found["params"], found["metrics"] = run.get_params(), run.get_metrics()
+found["state"] = run.state.name
 found["experiments"] = [one.name for one in ai.Experiment.list()]
 found["runs"] = sorted(one.name for one in ai.ExperimentRun.list(experiment="price-search"))
 found["artifacts"] = [one.display_name for one in ai.Artifact.list('display_name="n*"')]
