@@ -1,12 +1,11 @@
 """The commands `doctor`, `clean` and `emulator`: the project on Google Cloud, or emulated."""
 
-import contextlib
 import datetime
 import re
 import signal
 import threading
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -21,14 +20,14 @@ from pipelines.commands.arguments import (
     with_settings,
 )
 from pipelines.printing import print_error, say, show_table
-from pipelines.runs import run_folders
 from vertex.client.cloud_errors import FORBIDDEN, CloudError, status_of
 from vertex.errors import InputError
 
+if TYPE_CHECKING:
+    from vertex.emulator.local_project import LocalProject
+
 _AGE = re.compile(r"([0-9]+)([dhw])")
 _UNITS = {"h": "hours", "d": "days", "w": "weeks"}
-_EMULATED_BUCKET = "my-project-training"
-_FIRE_SECONDS = 1.0
 
 
 @with_settings
@@ -139,52 +138,33 @@ def emulator(
     ] = Path("emulated"),
 ) -> None:
     """Start an emulator of Vertex AI; print the variables that point other commands to it."""
-    root = folder.resolve()
     ended = threading.Event()
-    with contextlib.ExitStack() as stack:
-        try:
-            (root / "buckets" / _EMULATED_BUCKET).mkdir(parents=True, exist_ok=True)
-            problem = f"--folder {str(folder)!r} is in use by another emulator"
-            held = run_folders.locked(root, problem, "end it, or give another folder")
-            lock = stack.enter_context(held)
-        except OSError as error:
-            raise InputError(
-                f"--folder {str(folder)!r} can't be created ({error.strerror}); give another folder"
-            ) from None
-        # Imported after the checks, as it takes a second.
-        from pipelines.local.services import start_emulator
-        from vertex.emulator.artifact_registry import REPOSITORY
-        from vertex.emulator.server import to_api_error
+    # Imported here, as it takes a second.
+    from pipelines.local.services import PROGRAMS
+    from vertex.emulator.local_project import LocalProject
 
-        server, schedules, hosts = start_emulator(root, lock, stack)
+    with LocalProject(folder, programs=PROGRAMS) as project:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: ended.set())
-        _print_exports(
-            {**server.environment, **hosts.environment}, f"{server.endpoint}{REPOSITORY}"
-        )
-        while not ended.wait(_FIRE_SECONDS):
-            try:
-                server.call("Fire", lambda _: schedules.fire(), None)
-            except Exception as error:
-                # For example, the file of a schedule is damaged. The emulator continues.
-                typer.echo(f"schedules: {to_api_error(error, 'Fire')}", err=True)
+        _print_exports(project)
+        ended.wait()
 
 
-def _print_exports(environment: dict[str, str], repository: str) -> None:
-    from pipelines.local.services import EMULATED_ACCOUNT, EMULATED_PROJECT, EMULATED_REGION
+def _print_exports(project: "LocalProject") -> None:
+    from vertex.emulator.artifact_registry import REPOSITORY
 
     # Runs execute this checkout's code. As with a pushed image, other code has another digest.
-    images, digest = f"{EMULATED_REGION}-docker.pkg.dev/{EMULATED_PROJECT}/images", code_digest()
+    images = f"{project.location}-docker.pkg.dev/{project.project}/images"
+    digest = code_digest()
     settings: dict[str, Any] = {
-        **environment,
-        "GOOGLE_CLOUD_PROJECT": EMULATED_PROJECT,
-        "GOOGLE_CLOUD_REGION": EMULATED_REGION,
-        "VERTEX_PIPELINE_ROOT": f"gs://{_EMULATED_BUCKET}/runs",
+        **project.environment,
+        "GOOGLE_CLOUD_REGION": project.location,
+        "VERTEX_PIPELINE_ROOT": f"gs://{project.bucket}/runs",
         "VERTEX_IMAGE": f"{images}/training@sha256:{digest}",
         "VERTEX_GPU_IMAGE": f"{images}/training-gpu@sha256:{digest}",
         "VERTEX_SERVING_IMAGE": f"{images}/serving@sha256:{digest}",
-        "VERTEX_TEMPLATE_REPOSITORY": repository,
-        "VERTEX_SERVICE_ACCOUNT": EMULATED_ACCOUNT,
+        "VERTEX_TEMPLATE_REPOSITORY": f"{project.server.endpoint}{REPOSITORY}",
+        "VERTEX_SERVICE_ACCOUNT": project.account,
     }
     for name, value in settings.items():
         print(f"export {name}={value}")

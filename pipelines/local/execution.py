@@ -49,7 +49,7 @@ from vertex.emulator.engine.task_processes import Services, TaskProcesses
 from vertex.emulator.fork_server import ForkServer
 from vertex.emulator.http_rules import to_json
 from vertex.emulator.job_service import CANCEL_GRACE_SECONDS
-from vertex.emulator.processes import Guardian
+from vertex.emulator.processes import Guardian, temporary_folder
 from vertex.errors import InputError
 from vertex.facts.emulation import LOCATION, PROJECT
 
@@ -156,7 +156,7 @@ def _execute(
             environment = component_environment()
             server = stack.enter_context(ForkServer(PRELOADED, environment, holding=[lock]))
         guardian = stack.enter_context(Guardian(holding=[lock], fork_server=server))
-        stack.enter_context(folders.temporary(guardian))
+        stack.enter_context(temporary_folder(guardian))
         containers = None
         if container_engine:
             containers = _create_containers(

@@ -1,18 +1,16 @@
 """The folder of a run on this machine, and the temporary folder of its processes."""
 
-import contextlib
 import datetime
 import os
 import pathlib
 import shutil
-import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from pipelines.runs import run_files
 from pipelines.runs.run_folders import JOB_FILE_NAME, LATEST, SUMMARY_FILE_NAME
 from vertex.emulator.background_jobs import BackgroundJob
 from vertex.emulator.job_state import TUNING_FILE_NAME
-from vertex.emulator.processes import Guardian, new_folder
+from vertex.emulator.processes import new_folder
 from vertex.errors import InputError
 
 _ATTEMPT = "attempt-"
@@ -94,26 +92,6 @@ def link_tensorboard(jobs: Sequence[BackgroundJob], directory: pathlib.Path) -> 
         if base and logs.is_dir():
             (directory / "tensorboard").symlink_to(os.path.relpath(logs, directory))
             return
-
-
-@contextlib.contextmanager
-def temporary(guardian: Guardian) -> Iterator[pathlib.Path]:
-    """Make the folder for all temporary files of this process and its children.
-
-    It is removed on exit, even if this process is killed: it may hold all rows of a table, or a
-    checkpoint that a killed replica was writing.
-    """
-    before = os.environ.get("TMPDIR")
-    folder = guardian.make_folder(prefix="run-")
-    os.environ["TMPDIR"] = tempfile.tempdir = folder
-    try:
-        yield pathlib.Path(folder)
-    finally:
-        tempfile.tempdir = None
-        os.environ.pop("TMPDIR")
-        if before is not None:
-            os.environ["TMPDIR"] = before
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _folder_error(runs_directory: pathlib.Path, error: OSError) -> InputError:

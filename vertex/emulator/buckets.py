@@ -32,7 +32,7 @@ class FolderBuckets:
         return FolderBucket(self._folder / bucket, self._folder.with_name("object-attributes"))
 
     def __iter__(self) -> Iterator[str]:
-        return iter(sorted(path.name for path in self._folder.iterdir()))
+        return iter(sorted(path.name for path in self._folder.glob("*/")))
 
     def make(self, bucket: str) -> None:
         if not _NAME.fullmatch(bucket):

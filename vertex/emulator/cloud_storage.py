@@ -12,7 +12,7 @@ import json
 import re
 import secrets
 import urllib.parse
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import google_crc32c
@@ -70,9 +70,15 @@ class CloudStorage:
     )
 
     def __init__(
-        self, buckets: FolderBuckets, location: str = "US-CENTRAL1", project_number: str = "1"
+        self,
+        buckets: FolderBuckets,
+        location: str = "US-CENTRAL1",
+        project: str = "",
+        number_of: Callable[[str], str] = str,  # returns the number of a project
     ) -> None:
-        self.buckets, self.location, self.project_number = buckets, location, project_number
+        self.buckets, self.location = buckets, location
+        self._project, self._number_of = project, number_of
+        self._projects: dict[str, str] = {}  # those of buckets that this process has made
         self._uploads: dict[str, _Upload] = {}
         # A checksum reads the whole content, so it is computed once for each generation.
         self._checksums = functools.lru_cache(maxsize=100_000)(self._compute_checksums)
@@ -92,6 +98,7 @@ class CloudStorage:
     def insert_bucket(self, request: HttpRequest) -> dict[str, Any]:
         name = json.loads(request.body)["name"]
         self.buckets.make(name)
+        self._projects[name] = request.query.get("project", self._project)
         return self._describe_bucket(name)
 
     def get_bucket(self, request: HttpRequest) -> dict[str, Any]:
@@ -336,7 +343,7 @@ class CloudStorage:
             "kind": "storage#bucket",
             "id": name,
             "name": name,
-            "projectNumber": self.project_number,
+            "projectNumber": self._number_of(self._projects.get(name, self._project)),
             "location": self.location,
             "locationType": "region",
             "storageClass": "STANDARD",

@@ -13,7 +13,7 @@ from vertex.emulator.engine.pipeline_engine import PipelineEngine
 from vertex.emulator.field_rules import check_common, refuse, refuse_state
 from vertex.emulator.http_rules import to_json
 from vertex.emulator.list_filters import Fields
-from vertex.emulator.messages import state_of
+from vertex.emulator.messages import id_of, parent_of, state_of
 from vertex.emulator.resources import Resources
 from vertex.facts.jobs import ENDED
 
@@ -43,6 +43,10 @@ class PipelineService(Resources):
     def begin(self, job: Any) -> None:
         job.state = messages.PipelineState.PIPELINE_STATE_PENDING
         job.start_time = job.create_time
+        contexts = f"{parent_of(job.name)}/metadataStores/default/contexts"
+        job.job_detail.pipeline_run_context.name = f"{contexts}/{id_of(job.name)}"
+        if pipeline := job.pipeline_spec.get("pipelineInfo", {}).get("name"):
+            job.job_detail.pipeline_context.name = f"{contexts}/{pipeline}"
         self.engine.start(job)
 
     def check_deletable(self, job: Any) -> None:

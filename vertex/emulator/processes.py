@@ -6,6 +6,7 @@ import os
 import pathlib
 import resource
 import secrets
+import shutil
 import signal
 import socket
 import subprocess
@@ -13,7 +14,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from vertex.emulator.fork_server import Child, ForkServer
@@ -236,6 +237,26 @@ def _children_peak() -> int:
     # macOS counts in bytes.
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * unit
+
+
+@contextlib.contextmanager
+def temporary_folder(guardian: Guardian) -> Iterator[pathlib.Path]:
+    """Make a folder for all temporary files of this process and its children.
+
+    It is removed on exit, even if this process is killed: a replica that is killed may have been
+    writing a checkpoint.
+    """
+    before = os.environ.get("TMPDIR")
+    folder = guardian.make_folder(prefix="run-")
+    os.environ["TMPDIR"] = tempfile.tempdir = folder
+    try:
+        yield pathlib.Path(folder)
+    finally:
+        tempfile.tempdir = None
+        os.environ.pop("TMPDIR")
+        if before is not None:
+            os.environ["TMPDIR"] = before
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def new_folder(parent: pathlib.Path, name: str) -> pathlib.Path:

@@ -8,6 +8,7 @@ https://docs.cloud.google.com/logging/docs/reference/v2/rest
 """
 
 import dataclasses
+import hashlib
 import json
 import re
 from collections.abc import Callable
@@ -34,8 +35,9 @@ class ProjectServices:
     """The responses of Service Usage, Resource Manager, IAM and Artifact Registry to `doctor`."""
 
     account: str  # the account that runs act as
-    project: str  # ID
-    number: str
+
+    def __post_init__(self) -> None:
+        self._ids: dict[str, str] = {}  # of the projects that were asked for, by number
 
     routes = (
         ("GET", "/v1/projects/[^/]+/services/(?P<api>[^/]+)", "GetService"),
@@ -50,14 +52,21 @@ class ProjectServices:
     )
 
     def get_project(self, request: Any) -> Any:
-        """Return the project, by its ID or number."""
+        """Return a project; every ID is one."""
         from google.cloud.resourcemanager_v3 import types
 
-        if request.name not in (f"projects/{self.project}", f"projects/{self.number}"):
+        name = request.name.removeprefix("projects/")
+        if name.isdigit() and name not in self._ids:
             raise not_found(request.name)
-        return types.Project(
-            name=f"projects/{self.number}", project_id=self.project, state="ACTIVE"
-        )
+        project = self._ids.get(name, name)
+        number = self.number_of(project)
+        return types.Project(name=f"projects/{number}", project_id=project, state="ACTIVE")
+
+    def number_of(self, project: str) -> str:
+        """Return the number of a project."""
+        number = str(int(hashlib.sha256(project.encode()).hexdigest(), 16))[:12]
+        self._ids[number] = project
+        return number
 
     def get_service(self, _: HttpRequest) -> dict[str, Any]:
         return {"state": "ENABLED"}

@@ -81,6 +81,7 @@ class Emulator:
         background: import Google's protos, which takes a second, in a thread that requests wait
             for. Not for a process that also imports a client of them.
         guardian: removes `folder` if this process is killed.
+        port: port of the API; 0: one that is free.
     """
 
     def __init__(
@@ -88,6 +89,7 @@ class Emulator:
         *resources: Any,
         background: bool = False,
         guardian: Guardian | None = None,
+        port: int = 0,
     ) -> None:
         self.resources = resources
         self._background = background
@@ -105,7 +107,7 @@ class Emulator:
         class Handler(RequestHandler):
             emulator = self
 
-        self._http = RelayingServer(Handler, lambda: self._started.result()[2])
+        self._http = RelayingServer(Handler, lambda: self._started.result()[2], port)
         self.endpoint = f"http://127.0.0.1:{self._http.server_address[1]}"
         self._thread = threading.Thread(target=self._http.serve_forever, args=(0.05,), daemon=True)
         self._routes = [
@@ -292,8 +294,11 @@ class RelayingServer(http.server.ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 1024  # With 5, the default, parallel connections are reset.
 
-    def __init__(self, handler: type, grpc_port: Callable[[], int]) -> None:
-        super().__init__(("127.0.0.1", 0), handler)
+    def __init__(self, handler: type, grpc_port: Callable[[], int], port: int) -> None:
+        try:
+            super().__init__(("127.0.0.1", port), handler)
+        except OSError as error:
+            raise InputError(f"port {port} can't be used ({error.strerror})") from None
         self._grpc_port = grpc_port  # waits until the gRPC server listens
 
     def shutdown(self) -> None:

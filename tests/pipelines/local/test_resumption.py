@@ -269,9 +269,8 @@ def test_run_goes_on_when_the_reader_of_its_output_has_left(small_package, tmp_p
 
 _KILLED_IN_MKDIR = """
 import os, signal
-from vertex.emulator import server
+from vertex.emulator import processes, server
 from vertex.emulator.processes import Guardian
-from pipelines.local import folders
 
 make = os.mkdir
 
@@ -288,7 +287,7 @@ with Guardian() as guardian:
 
 
 @pytest.mark.parametrize(
-    "holder", ["folders.temporary(guardian)", "server.Emulator(guardian=guardian)"]
+    "holder", ["processes.temporary_folder(guardian)", "server.Emulator(guardian=guardian)"]
 )
 def test_process_killed_in_mkdir_leaves_no_folder(tmp_path, holder):
     # A socket's path would be too long there: the emulator's folder lies elsewhere.
