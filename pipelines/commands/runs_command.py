@@ -21,6 +21,7 @@ from pipelines.runs import run_folders
 from pipelines.runs.run import Run, Trial
 from pipelines.runs.this_machine import read_search
 from pipelines.runs.trial_rows import format_trial
+from trainer.tasks.label_kinds import HEADLINES
 from vertex.client.cloud_errors import CloudError, is_refused
 from vertex.errors import InputError, one_line
 from vertex.formats import clock, count, decimal
@@ -34,7 +35,6 @@ _COLORS = {
 }
 LISTED = 20
 """Default number of runs that are listed."""
-_METRICS = ("accuracy", "r2", "example_f1", "roc_auc", "log_loss")
 _WIDE, _NARROW = 39, 26
 """Columns of the metrics of both splits, and of the validation split alone."""
 _WIDTH = 32 + _WIDE
@@ -148,7 +148,7 @@ def _show(run: Run, before: Run | None, trials: Sequence[Trial], width: int) -> 
 
 def _format_metrics(run: Run, *, is_narrow: bool) -> str:
     """Format a metric of the validation split, by which to choose, and one of the test split."""
-    name = next((name for name in _METRICS if name in run.metrics), "")
+    name = next((name for name in HEADLINES if name in run.metrics), "")
     test = f"{name.replace('_', ' ')} {decimal(run.metrics[name], 4)}" if name else ""
     if not run.validation:
         shown = test and f"test {test}"

@@ -18,11 +18,11 @@ from vertex.formats import decimal
 
 def test_summary_confusion_and_mistakes_have_their_figures(render, evaluated):
     page, (evaluation, _) = render(), evaluated()
-    matrix, (low, high) = evaluation.confusion_matrix, evaluation.accuracy_interval
+    matrix, accuracy = evaluation.confusion_matrix, evaluation.metrics["accuracy"]
     for words in (
         f"{sum(matrix[index][index] for index in range(5))} of 60 examples right",
-        f"{100 * evaluation.accuracy:.1f}%",
-        f"95% interval {100 * low:.1f}% to {100 * high:.1f}%",
+        f"{100 * accuracy.value:.1f}%",
+        f"95% interval {100 * accuracy.low:.1f}% to {100 * accuracy.high:.1f}%",
         *("1 min 15 s", "5,321 examples/s", "60,554 parameters"),
         "chief; multi_worker_mirrored",
     ):
