@@ -21,7 +21,7 @@ from trainer.metrics.disk_columns import ColumnValues, DiskColumns
 from trainer.metrics.intervals import Estimate
 from trainer.metrics.leakage import compute_column_aucs
 from trainer.metrics.worst_examples import WorstExamples
-from trainer.tasks import probabilities
+from trainer.tasks import class_answers
 
 
 @pytest.fixture(scope="module")
@@ -90,10 +90,10 @@ def test_every_metric_equals_its_definition(judge, classes, absent, seed):
     error = np.abs(np.bincount(bins, confidence - hits)).sum() / n
     assert evaluation.metrics["expected_calibration_error"] == pytest.approx(error, abs=1e-6)
     counts = np.bincount(bins, minlength=15).tolist()
-    assert [bin.count for bin in evaluation.calibration] == counts
+    assert [bin.count for bin in evaluation.sums.calibration] == counts
 
     matrix = metrics.confusion_matrix(labels, guesses, labels=every)
-    assert evaluation.confusion_matrix == matrix.tolist()
+    assert evaluation.sums.confusion.tolist() == matrix.tolist()
     baseline = matrix.sum(axis=1).max() / n
     assert evaluation.scalars()["baseline_accuracy"] == pytest.approx(baseline)
 
@@ -129,7 +129,7 @@ def test_split_of_one_class_has_neither_area_nor_curve(judge):
     assert evaluation.metrics["accuracy"] == Estimate(1, pytest.approx(0.5101, abs=1e-4), 1)
     assert evaluation.worst == []
     assert evaluation.metrics["roc_auc"] is None and evaluation.metrics["pr_auc"] is None
-    assert evaluation.roc is None and evaluation.roc_curves == []
+    assert evaluation.sums.rankings == [None, None] and evaluation.sums.curves() == ([], [])
     assert "roc_auc" not in evaluation.scalars()
 
 
@@ -139,7 +139,7 @@ def test_thinned_roc_curve_of_two_classes_keeps_its_area(judge):
     pixels = random.integers(1, 200, (3000, 2)).astype(np.uint8)
     pixels[np.arange(3000), labels] += 50
     evaluation = judge(labels, pixels)
-    curve = evaluation.roc
+    curve = evaluation.sums.rankings[1].roc
     assert 100 < len(curve.fpr) == len(curve.tpr) == len(curve.thresholds) <= 200
     assert all(map(math.isfinite, curve.thresholds))
     assert curve.thresholds == sorted(curve.thresholds, reverse=True)
@@ -155,17 +155,17 @@ def test_thinned_roc_curve_of_two_classes_keeps_its_area(judge):
 
 
 def test_more_than_ten_classes_have_curves_of_mean_and_worst(judge):
-    assert len(judge(*sample(4, 300, 10)).roc_curves) == 10
+    assert len(judge(*sample(4, 300, 10)).sums.curves()[0]) == 10
     evaluation = judge(*sample(4, 300, 12))
     by_area = sorted(evaluation.per_class, key=lambda row: row.roc_auc)
-    assert [curve.name for curve in evaluation.roc_curves] == ["", *[r.name for r in by_area[:4]]]
-    for curve in evaluation.pr_curves[1:]:
+    roc_curves, pr_curves = evaluation.sums.curves()
+    assert [curve.name for curve in roc_curves] == ["", *[r.name for r in by_area[:4]]]
+    for curve in pr_curves[1:]:
         # A precision holds from the recall before it: the steps add up to average precision.
         assert np.sum(np.diff(curve.x) * curve.y[1:]) == pytest.approx(curve.area)
-    mean = evaluation.roc_curves[0]
+    mean = roc_curves[0]
     assert mean.area == pytest.approx(evaluation.metrics["roc_auc"])
     assert np.trapezoid(mean.y, mean.x) == pytest.approx(mean.area, abs=5e-3)
-    assert evaluation.roc is None
 
 
 def test_the_24_most_confident_mistakes_are_kept(judge):
@@ -215,7 +215,7 @@ def test_predictions_hold_the_probability_of_each_class(judge, tmp_path, monkeyp
     evaluation.answers.names, evaluation.answers.classes = np.array(classes), classes
     capsys.readouterr()
     for most, columns in ((160, classes), (159, [])):
-        monkeypatch.setattr(probabilities, "MOST_PROBABILITIES", most)
+        monkeypatch.setattr(class_answers, "MOST_PROBABILITIES", most)
         path = tmp_path / "predictions.csv"
         prediction_file.write(str(path), evaluation.answers)
         with path.open(newline="") as file:

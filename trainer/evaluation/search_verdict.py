@@ -103,11 +103,14 @@ def judge_search(
     if not finished or not defaults.is_finished:
         raise InputError(f"no trial in {trials_uri} has finished with a validation {metric}")
     best = (max if is_rising(metric) else min)(finished, key=lambda trial: trial.value)
+    # Unless right answers are compared, the losses are: nats, squared errors or 1 - F1.
+    exact = (one for one in COMPARISONS if one.compared is Compared.RIGHT and one.name == metric)
+    compared = next(exact, Metric("log_loss", compared=Compared.LOSS))
     base = _score(defaults, dataset)
     sums = []
     for trial in finished:
         scores = _score(trial, dataset)
-        sums.append(_sum_groups(scores, _find_compared(metric)))
+        sums.append(_sum_groups(scores, compared))
         if trial is best:
             pairs = Pairs.from_scores(scores, base)
     level = (1 - confidence) / count_measured(read)
@@ -116,7 +119,7 @@ def judge_search(
         defaults=defaults,
         trials=read,
         best=best,
-        comparison=compare(pairs, metric=_find_compared(metric), confidence=1 - level),
+        comparison=compare(pairs, metric=compared, confidence=1 - level),
         optimism=estimate_optimism(np.array(sums), dataset.splits["validation"].examples),
     )
 
@@ -201,16 +204,6 @@ def _score(trial: Trial, dataset: Dataset) -> Scores:
         if dataset.weight:
             answers.add_weights(parse_weights(batch, dataset.weight).numpy())
     return answers.scores(0, answers.rows)
-
-
-def _find_compared(name: str) -> Metric:
-    """Return the metric by whose scores trials are compared.
-
-    Unless right answers are, it is the loss of the examples: nats, squared errors or 1 - F1.
-    """
-    exact = (metric for metric in COMPARISONS if metric.compared is Compared.RIGHT)
-    of_losses = Metric("log_loss", compared=Compared.LOSS)
-    return next((metric for metric in exact if metric.name == name), of_losses)
 
 
 def _sum_groups(scores: Scores, metric: Metric) -> np.ndarray:

@@ -4,20 +4,13 @@ Throughout, `labels` and `given`, bool [n, classes], are the labels that an exam
 the answer. Functions of examples are called with a block of them.
 """
 
-import functools
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from trainer.metrics.classifier import (
-    THRESHOLDS,
-    ClassMetrics,
-    Ranking,
-    compute_class_metrics,
-    mean,
-    sum_above_thresholds,
-)
+from trainer.metrics.class_sums import ProbabilitySums
+from trainer.metrics.classifier import THRESHOLDS, sum_above_thresholds
 from trainer.metrics.intervals import Estimate, GroupSums, Share, estimate
 
 RARE = 20
@@ -115,17 +108,15 @@ class LabelGroups(NamedTuple):
         return shares
 
 
-class LabelSums:
-    """Counts over the `answers` to a split, a LabelAnswers, and sums of their weights."""
+class LabelSums(ProbabilitySums):
+    """Counts over the answers to a split, a LabelAnswers, and sums of their weights."""
 
     def __init__(self, answers: Any) -> None:
-        self.answers, self.examples = answers, answers.rows
+        super().__init__(answers)
         self._groups = GroupSums(self.examples, len(LabelGroups._fields))
-        self.losses = 0.0
-        classes = len(answers.classes)
+        classes = len(self.classes)
         self.together = np.zeros((classes, classes), np.int64)  # examples that have both labels
         self.given_together = np.zeros((classes, classes), np.int64)  # in answers
-        # The arguments of compute_class_metrics.
         self.counts = np.zeros((3, classes), np.int64)
         self.weights = np.zeros((3, classes))
         self.exact = 0  # examples with exactly the right labels
@@ -157,19 +148,6 @@ class LabelSums:
 
     def estimate(self, metrics: Mapping[str, Callable[[LabelGroups], Any]]) -> dict[str, Estimate]:
         return estimate(self._groups.groups, LabelGroups, metrics)
-
-    @functools.cached_property
-    def rankings(self) -> list[Ranking | None]:
-        return [self.answers.rank(number) for number in range(len(self.answers.classes))]
-
-    @functools.cached_property
-    def per_class(self) -> list[ClassMetrics]:
-        return compute_class_metrics(
-            self.answers.classes, self.rankings, counts=self.counts, weights=self.weights
-        )
-
-    def mean_of_classes(self, name: str) -> float | None:
-        return mean([getattr(row, name) for row in self.per_class])
 
 
 class ConstantSums:

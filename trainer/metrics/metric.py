@@ -1,16 +1,10 @@
 """Declare a metric: all that is known of it, in one object.
 
-    Metric(
-        "median_absolute_error",
-        compute=lambda sums: sums.median_error(),
-        unit="label",
-        rises=False,
-        tile="Median absolute error",
-    )
+    Metric("brier_score", lambda sums: sums.squared_errors / sums.examples, rises=False)
 
-The metrics of a task are in class_metrics.py, number_metrics.py or label_set_metrics.py of
+Those of the tasks are in class_metrics.py, number_metrics.py and label_set_metrics.py of
 trainer/tasks. What is evaluated, logged, shown, searched for, and named by floors and ceilings
-derives from them, also where a command must not wait for NumPy: declarations import nothing.
+derives from them, also in commands, which must not wait for NumPy.
 """
 
 from __future__ import annotations
@@ -35,10 +29,10 @@ class Metric:
     """A metric of a split, or of training, where it is a mean over examples."""
 
     name: str
-    _: dataclasses.KW_ONLY
     # From the task's sums over a split: a number, an Estimate with an interval, or None where the
-    # metric is undefined. Memory may grow by 8 bytes an example; see scoring.py.
+    # metric is undefined. It may take 8 bytes of memory an example.
     compute: Callable[[Any], Any] | None = None
+    _: dataclasses.KW_ONLY
     # Instead, from sums over groups of examples, as arrays [...]; its interval is bootstrapped.
     resample: Callable[[Any], Any] | None = None
     unit: str = ""  # "share" of 1, "nats", "label" (that of the labels), or none
@@ -47,7 +41,7 @@ class Metric:
     compared: Compared | None = None  # None: models are not compared by it
     shown: bool = False  # whether commands print it with a run's results
     tile: str = ""  # title of its tile in the report's summary; empty: it has none
-    # Text below its value, perhaps from the evaluation; empty: the interval, if there is one.
+    # Text below its value, perhaps from the sums; empty: the interval, if there is one.
     note: str | Callable[[Any], str] = ""
     optional: bool = False  # whether the tile is left out where the metric is undefined
 

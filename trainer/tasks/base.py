@@ -147,7 +147,7 @@ class Evaluation(abc.ABC):
     dataset: str  # URI
     examples: int
     seconds: float  # duration of the prediction, without loading the model
-    answers: Answers
+    sums: Any  # those of the split from which the metrics are computed
     worst: list[WorstExample]  # the worst first
     slices: list[Slices]
 
@@ -157,6 +157,10 @@ class Evaluation(abc.ABC):
     """Name of Google's schema of `registry_metrics`."""
     constant: ClassVar[str]
     """The metric of `baseline` that is logged."""
+
+    @property
+    def answers(self) -> Any:
+        return self.sums.answers
 
     @property
     def headline(self) -> tuple[str, float]:
@@ -198,7 +202,7 @@ class Evaluation(abc.ABC):
             if not metric.tile or (value is None and metric.optional):
                 continue
             shown = _FORMATS[metric.unit]
-            note = metric.note(self) if callable(metric.note) else metric.note
+            note = metric.note(self.sums) if callable(metric.note) else metric.note
             if isinstance(value, Estimate):
                 note = note or f"95% interval {shown(value.low)} to {shown(value.high)}"
                 value = value.value

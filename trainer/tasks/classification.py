@@ -157,19 +157,12 @@ class Classification(Task):
 
     def evaluate(self, answers: Any, values: ColumnValues, **fields: Any) -> "ClassEvaluation":
         sums, classes = ClassSums(answers), self.dataset.classes
-        roc_curves, pr_curves = sums.curves()
         return ClassEvaluation(
             declared=self.metrics,
             metrics=compute_metrics(self.metrics, sums),
-            answers=answers,
+            sums=sums,
             classes=classes,
             per_class=sums.per_class,
-            confusion_matrix=sums.confusion.tolist(),
-            confusion_weights=sums.weights,
-            calibration=sums.bins,
-            roc_curves=roc_curves,
-            pr_curves=pr_curves,
-            roc=sums.rankings[1].roc if len(classes) == 2 and sums.rankings[1] else None,
             column_areas=compute_column_aucs(values, answers, len(classes)),
             slices=measure_slices(
                 values, lambda cut: measure_groups(cut, values, answers), "accuracy"
@@ -206,20 +199,13 @@ class ClassEvaluation(Evaluation):
 
     classes: list[str]  # in the order of label indices
     per_class: list[ClassMetrics]
-    # Examples; rows are true classes, columns are predicted classes.
-    confusion_matrix: list[list[int]]
-    confusion_weights: np.ndarray  # sums of their weights and of the squares, [2, classes, classes]
-    calibration: list[classifier.Bin]
-    roc_curves: list[classifier.Curve]
-    pr_curves: list[classifier.Curve]  # a precision is valid from the previous recall to its own
-    roc: classifier.RocCurve | None  # of the second of two classes
-    answers: ClassAnswers
+    sums: ClassSums
     column_areas: dict[str, float]  # ROC AUC of each column of a table alone; see leakage.py
 
     @functools.cached_property
     def baseline(self) -> Baseline:
         return compare_with_constants(
-            self.confusion_weights,
+            self.sums.confusion_weights,
             log_loss=self.metrics["log_loss"],
             classes=self.classes,
             largest=self.answers.largest_weight,
@@ -228,8 +214,9 @@ class ClassEvaluation(Evaluation):
     @property
     def mean_confidence(self) -> float:
         """Return the mean confidence of all predictions, from the calibration bins."""
-        total = sum((item.confidence or 0.0) * item.count for item in self.calibration)
-        return total / sum(item.count for item in self.calibration)
+        bins = self.sums.calibration
+        total = sum((item.confidence or 0.0) * item.count for item in bins)
+        return total / sum(item.count for item in bins)
 
     def compare_with_baseline(self, confidence: float) -> tuple[bool, str]:
         baseline, log_loss, chance = self.baseline, self.metrics["log_loss"], 1 - confidence + 1e-12
@@ -278,13 +265,14 @@ class ClassEvaluation(Evaluation):
             "auRoc": self.metrics["roc_auc"],
             "logLoss": self.metrics["log_loss"],
             "confidenceMetrics": classifier.operating_points(self.answers.blocks()),
-            "confusionMatrix": {"annotationSpecs": specs, "rows": self.confusion_matrix},
+            "confusionMatrix": {"annotationSpecs": specs, "rows": self.sums.confusion.tolist()},
         }
         return {name: value for name, value in metrics.items() if value is not None}
 
     def log_to_console(self, classification: Any) -> str:
-        classification.log_confusion_matrix(self.classes, self.confusion_matrix)
-        if curve := self.roc:
+        classification.log_confusion_matrix(self.classes, self.sums.confusion.tolist())
+        if len(self.classes) == 2 and (ranking := self.sums.rankings[1]):
+            curve = ranking.roc
             classification.log_roc_curve(curve.fpr, curve.tpr, curve.thresholds)
         return f"the confusion matrix of {len(self.classes):,} classes"
 
@@ -309,7 +297,7 @@ class ClassEvaluation(Evaluation):
         yield Finding("weakest_class", others >= 0, {**values, "others": others})
         times, true, predicted = max(
             (cell, row, column)
-            for row, line in enumerate(self.confusion_matrix)
+            for row, line in enumerate(self.sums.confusion.tolist())
             for column, cell in enumerate(line)
             if row != column
         )
@@ -361,11 +349,10 @@ class ClassEvaluation(Evaluation):
         error = self.metrics["expected_calibration_error"]
         return {
             "right": sum(row.right for row in self.per_class),
-            "confusion": draw_confusion(np.array(self.confusion_matrix), self.classes)
-            if is_large
-            else None,
-            "curves": draw_roc_and_pr(self.roc_curves, self.pr_curves),
-            "calibration": draw_calibration(self.calibration, error),
+            "confusion": draw_confusion(self.sums.confusion, self.classes) if is_large else None,
+            "curves": draw_roc_and_pr(*self.sums.curves(self.sums.positive)),
+            "mean_is_drawn": len(self.classes) > classifier.CURVES_SHOWN,
+            "calibration": draw_calibration(self.sums.calibration, error),
             "balance": list_balance(dataset.classes, counts, [*map(sum, counts)]),
             "per_class": weakest_first if is_large else self.per_class,
         }

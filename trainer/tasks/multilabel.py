@@ -10,8 +10,8 @@ import numpy as np
 import tensorflow as tf
 
 from trainer.data.schema import Dataset
-from trainer.metrics import classifier, label_sets
-from trainer.metrics.classifier import ClassMetrics, Curve
+from trainer.metrics import label_sets
+from trainer.metrics.classifier import ClassMetrics
 from trainer.metrics.comparison import Pairs, Scores, sign_flip_test
 from trainer.metrics.disk_columns import ColumnValues
 from trainer.metrics.label_sets import (
@@ -24,9 +24,9 @@ from trainer.metrics.label_sets import (
 from trainer.metrics.metric import compute_metrics
 from trainer.metrics.slices import Figures, measure_slices
 from trainer.tasks.base import Evaluation, Finding, Outputs, Task
+from trainer.tasks.class_answers import ProbabilityAnswers
 from trainer.tasks.class_plots import color_cells, draw_precision_over_recall, list_balance
 from trainer.tasks.label_kinds import MULTILABEL
-from trainer.tasks.probabilities import ProbabilityAnswers
 from vertex.errors import InputError
 
 SEPARATOR = ";"
@@ -132,16 +132,13 @@ class Multilabel(Task):
         constants = ConstantSums(answers.rows, np.argsort(-sums.weights[0], kind="stable"))
         for labels, given, _, weights in answers.blocks():
             constants.add(labels, given, weights)
-        _, pr_curves = classifier.curves(classes, sums.rankings)
         return LabelEvaluation(
             declared=self.metrics,
             metrics=compute_metrics(self.metrics, sums),
-            answers=answers,
             classes=classes,
             sums=sums,
             constants=constants,
             per_class=sums.per_class,
-            pr_curves=pr_curves,
             slices=measure_slices(
                 values,
                 lambda cut: cut.average(values, _list_figures(answers)),
@@ -243,8 +240,6 @@ class LabelEvaluation(Evaluation):
     sums: LabelSums
     constants: ConstantSums
     per_class: list[ClassMetrics]
-    pr_curves: list[Curve]
-    answers: LabelAnswers
 
     @functools.cached_property
     def baseline(self) -> ConstantLabels:
@@ -303,12 +298,13 @@ class LabelEvaluation(Evaluation):
         splits = {name: split.examples for name, split in dataset.splits.items() if split.examples}
         by_split = dataset.feature("label").statistics["by_split"]
         counts = [[by_split[split][name] for name in dataset.classes] for split in splits]
+        _, curves = self.sums.curves()
         # The share of each label's examples that have each other label.
         matrices = self.sums.together, self.sums.given_together
         return {
             "exact": self.sums.exact,
             "mean_sizes": self.sums.mean_sizes,
-            "curves": draw_precision_over_recall(self.pr_curves) if self.pr_curves else None,
+            "curves": draw_precision_over_recall(curves) if curves else None,
             "together": [
                 color_cells(matrix / np.maximum(1, matrix.diagonal()[:, None]))
                 for matrix in matrices

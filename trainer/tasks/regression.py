@@ -183,7 +183,6 @@ class Regression(Task):
         return NumberEvaluation(
             declared=self.metrics,
             metrics=compute_metrics(self.metrics, sums),
-            answers=answers,
             column=self.dataset.feature("label").settings["column"],
             sums=sums,
             calibrated=self.dataset.splits["validation"].examples,
@@ -269,7 +268,6 @@ class NumberEvaluation(Evaluation):
     sums: NumberSums
     calibrated: int  # examples of the validation split, from which intervals are made
     deciles: list[Part]  # of the labels
-    answers: NumberAnswers
 
     @functools.cached_property
     def baseline(self) -> ConstantAnswer:
