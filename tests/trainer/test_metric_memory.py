@@ -7,13 +7,14 @@ import numpy as np
 import pytest
 
 from tests import tables
+from trainer.metrics import BLOCK
 from trainer.metrics.disk_columns import ColumnValues
 from trainer.metrics.metric import Metric
 from trainer.tasks import task_of
 from trainer.tasks.label_kinds import KINDS
 
-FEW, MANY = 100_000, 300_000
-BATCH = 50_000
+FEW, MANY = 2 * BLOCK, 6 * BLOCK
+"""Numbers of examples, which all tasks read in whole blocks."""
 
 
 def answer_classes(labels, generator):
@@ -27,9 +28,9 @@ def answer_numbers(labels, generator):
 
 
 def answer_label_sets(labels, generator):
-    probabilities = generator.random((len(labels), 3), np.float32)
+    probabilities = generator.random((len(labels), 4), np.float32)
     given = np.where(probabilities > 0.5, b"a", b"")
-    return labels[:, None] % [2, 3, 5] == 0, {"probabilities": probabilities, "labels": given}
+    return labels[:, None] % [2, 3, 5, 7] == 0, {"probabilities": probabilities, "labels": given}
 
 
 ANSWERS = {
@@ -43,7 +44,7 @@ ANSWERS = {
 def measure_growth(request, tmp_path):
     """Return a function that measures the bytes an example of each metric: sums and computation."""
     label, answer = ANSWERS[request.param]
-    rows = [f"{n % 9},{'ab'[n % 2]},{n},{';'.join('abc'[: n % 4])}" for n in range(200)]
+    rows = [f"{n % 9},{'ab'[n % 2]},{n},{';'.join('abcd'[: n % 5])}" for n in range(200)]
     table = tables.write_csv(tmp_path / "rows.csv", rows, "number,kind,size,tags")
     columns = [{"name": "number", "type": "numeric"}]
     dataset = tables.write(
@@ -69,9 +70,9 @@ def measure_growth(request, tmp_path):
         watched = tuple(map(watch, (*kind.metrics, *metrics)))
         task = type("Watched", (kind,), {"metrics": watched})(dataset)
         generator, answers = np.random.default_rng(0), task.open_answers(examples)
-        for start in range(0, examples, BATCH):
-            labels, outputs = answer(np.arange(start, start + BATCH), generator)
-            answers.add_batch(labels, outputs, [b""] * BATCH)
+        for start in range(0, examples, BLOCK):
+            labels, outputs = answer(np.arange(start, start + BLOCK), generator)
+            answers.add_batch(labels, outputs, [b""] * BLOCK)
         tracemalloc.start()
         try:
             task.evaluate(answers, values, examples=examples, **fields)
