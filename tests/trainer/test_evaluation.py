@@ -18,8 +18,8 @@ from trainer.evaluation.prediction import read_stored_batches
 from trainer.evaluation.scoring import evaluate
 from trainer.metrics.classifier import THRESHOLDS, operating_points
 from trainer.metrics.disk_columns import ColumnValues, DiskColumns
-from trainer.metrics.intervals import Estimate
 from trainer.metrics.leakage import compute_column_aucs
+from trainer.metrics.metric import Estimate
 from trainer.metrics.worst_examples import WorstExamples
 from trainer.tasks import class_answers
 

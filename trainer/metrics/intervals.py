@@ -5,13 +5,14 @@ small split, and neighbors of a large one. Examples are stored in the order of a
 are random samples.
 """
 
-import dataclasses
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+
+from trainer.metrics.metric import Estimate
 
 GROUPS = 2048
 """Largest number of groups, unless another is given."""
@@ -21,18 +22,6 @@ _TINY = np.finfo(np.float64).tiny
 _FARTHEST = 10.0
 """Largest number of standard errors: in a resample of few groups, they may be equal."""
 _CELLS = 2_000_000  # numbers held in memory by one round of resampling
-
-
-@dataclasses.dataclass(frozen=True)
-class Estimate:
-    """A metric with its 95% interval."""
-
-    value: float
-    low: float
-    high: float
-
-    def flatten(self, name: str) -> dict[str, float]:
-        return {name: self.value, f"{name}_low": self.low, f"{name}_high": self.high}
 
 
 class GroupSums:

@@ -11,7 +11,8 @@ import numpy as np
 
 from trainer.metrics.class_sums import ProbabilitySums
 from trainer.metrics.classifier import THRESHOLDS, sum_above_thresholds
-from trainer.metrics.intervals import Estimate, GroupSums, Share, estimate
+from trainer.metrics.intervals import GroupSums, Share, estimate
+from trainer.metrics.metric import Estimate
 
 RARE = 20
 """Examples of the validation split below which a label has the threshold of all rare labels."""

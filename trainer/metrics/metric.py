@@ -15,6 +15,18 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 
+@dataclasses.dataclass(frozen=True)
+class Estimate:
+    """A metric with its 95% interval."""
+
+    value: float
+    low: float
+    high: float
+
+    def flatten(self, name: str) -> dict[str, float]:
+        return {name: self.value, f"{name}_low": self.low, f"{name}_high": self.high}
+
+
 class Compared(enum.Enum):
     """The scores of two models on an example by which they are compared in a metric."""
 

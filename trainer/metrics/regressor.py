@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from trainer.metrics.intervals import Estimate, GroupSums, Share, estimate, estimate_root
+from trainer.metrics.intervals import GroupSums, Share, estimate, estimate_root
+from trainer.metrics.metric import Estimate
 from trainer.metrics.slices import Figures, average_groups
 
 _ROUNDING = 1e-6

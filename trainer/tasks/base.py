@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from trainer.data.schema import Dataset
-from trainer.metrics.intervals import Estimate
-from trainer.metrics.metric import Metric
+from trainer.metrics.metric import Estimate, Metric
 from trainer.tasks.label_kinds import LOSS
 from vertex.formats import decimal, number, percent
 

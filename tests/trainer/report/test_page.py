@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.trainer.report.report_page import HOSTILE, TRAINING
-from trainer.metrics.intervals import Estimate
+from trainer.metrics.metric import Estimate
 from trainer.metrics.slices import Slice, Slices
 
 
