@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Literal
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Metric:
     _: dataclasses.KW_ONLY
     # Instead, from sums over groups of examples, as arrays [...]; its interval is bootstrapped.
     resample: Callable[[Any], Any] | None = None
-    unit: str = ""  # "share" of 1, "nats", "label" (that of the labels), or none
+    unit: Literal["", "share", "nats", "label"] = ""  # label: that of the labels
     rises: bool = True  # whether higher is better
     monitored: bool = False  # whether training and validation measure it, by `Task.scores`
     compared: Compared | None = None  # None: models are not compared by it

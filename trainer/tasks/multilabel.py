@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ import tensorflow as tf
 from trainer.data.schema import Dataset
 from trainer.metrics import label_sets
 from trainer.metrics.classifier import ClassMetrics
-from trainer.metrics.comparison import Pairs, Scores, sign_flip_test
+from trainer.metrics.comparison import Scores, sign_flip_test
 from trainer.metrics.disk_columns import ColumnValues
 from trainer.metrics.label_sets import (
     ConstantSums,
@@ -121,10 +121,6 @@ class Multilabel(Task):
         correct = (given == is_label).all(axis=1) & (unknown == 0)
         losses = 1 - example_f1(is_label, given, unknown)
         return Scores(correct, losses), bool(given.any())
-
-    def find_contradiction(self, pairs: Pairs, recorded: Mapping[str, Any]) -> str:
-        """Return "": the registry's schema has no metric of the labels that are given."""
-        return ""
 
     def evaluate(self, answers: Any, values: ColumnValues, **fields: Any) -> "LabelEvaluation":
         classes = self.dataset.classes
