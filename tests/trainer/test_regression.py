@@ -241,7 +241,7 @@ def test_few_validation_examples_give_no_intervals(tmp_path):
     rows = evaluation.answers.format_rows(0, 2)
     assert rows[-2:] == [[None, None], [None, None]]
     report = write_page(tmp_path, evaluation, dataset)
-    assert "Answers have no interval: that takes 50 examples" in report.text
+    assert "Predictions have no interval, which needs 50 examples" in report.text
 
 
 def judge(evaluation, champion=None, **options) -> gate.Verdict:
