@@ -52,7 +52,6 @@ def choose_values(
         training.uri,
         storage.join(training.uri, TRIALS),
         metric=asked.metric,
-        is_rising=asked.is_rising,
         confidence=options.confidence,
     )
     print(verdict.reason)

@@ -32,6 +32,13 @@ def decimal(value: float | None, digits: int = 3) -> str:
     return f"{min(value, 1 - 10.0**-digits) if 0.5 < value < 1 else value:.{digits}f}"
 
 
+def number(value: float | None) -> str:
+    """Format a number of any unit with four digits: 0.01235, 12.35; without decimals from 1,000."""
+    if value is None:
+        return UNDEFINED
+    return f"{value:,.0f}" if abs(value) >= _LARGE else f"{value:.4g}"
+
+
 def count(value: float, noun: str, plural: str = "") -> str:
     """Format a count with its noun: `1 example`, `1,797 examples`."""
     return f"{value:,.0f} {noun if value == 1 else plural or noun + 's'}"

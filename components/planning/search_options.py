@@ -18,6 +18,7 @@ from typing import Any
 from trainer import fields
 from trainer.fields import option
 from trainer.models import find_model_class
+from trainer.tasks.label_kinds import MONITORS, is_rising
 from trainer.training.config import TrainingConfig, override
 from vertex.errors import InputError
 from vertex.facts.json_numbers import to_whole_numbers
@@ -53,7 +54,7 @@ class SearchOptions:
     metric: str = option(
         "loss",
         help="Validation metric that ranks trials.",
-        choices=("loss", "accuracy", "mae", "example_f1"),
+        choices=MONITORS,
     )
     algorithm: str = option(
         "default",
@@ -83,11 +84,6 @@ class SearchOptions:
             raise InputError(
                 f"failed_trials={self.failed_trials} is more than trials={self.trials}; lower it"
             )
-
-    @property
-    def is_rising(self) -> bool:
-        """Return whether the metric is better if it is higher."""
-        return self.metric in ("accuracy", "example_f1")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -185,7 +181,7 @@ def build_study_spec(search: SearchOptions, config: TrainingConfig) -> dict[str,
             form, values = _describe_values(wanted)
             child = {"parameter_spec": specs[name], f"parent_{form}_values": {"values": values}}
             specs[parent].setdefault("conditional_parameter_specs", []).append(child)
-    goal = "MAXIMIZE" if search.is_rising else "MINIMIZE"
+    goal = "MAXIMIZE" if is_rising(search.metric) else "MINIMIZE"
     keeps_best = config.keep_epoch == "best" and config.monitor == search.metric
     spec: dict[str, Any] = {
         "metrics": [{"metric_id": f"validation_{search.metric}", "goal": goal}],

@@ -25,6 +25,7 @@ from pipelines.runs.live_view import format_trial
 from pipelines.runs.run import Run, SearchTrial
 from pipelines.runs.this_machine import read_batches, read_search
 from trainer.data.storage import is_object
+from trainer.tasks.label_kinds import HEADLINES
 from vertex.client.cloud_errors import CloudError, is_refused
 from vertex.errors import InputError, one_line
 from vertex.formats import clock, count, decimal
@@ -38,7 +39,6 @@ _COLORS = {
 }
 _LISTED = 20
 """Default number of runs that are listed."""
-_METRICS = ("accuracy", "r2", "example_f1", "roc_auc", "log_loss")
 _WIDE, _NARROW = 39, 26
 """Columns of the metrics of both splits, and of the validation split alone."""
 _WIDTH = 32 + _WIDE
@@ -171,7 +171,7 @@ def _show(run: Run, before: Run | None, trials: Sequence[SearchTrial], width: in
 
 def _format_metrics(run: Run, *, is_narrow: bool) -> str:
     """Format a metric of the validation split, by which to choose, and one of the test split."""
-    name = next((name for name in _METRICS if name in run.metrics), "")
+    name = next((name for name in HEADLINES if name in run.metrics), "")
     test = f"{name.replace('_', ' ')} {decimal(run.metrics[name], 4)}" if name else ""
     if not run.validation:
         shown = test and f"test {test}"

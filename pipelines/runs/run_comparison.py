@@ -13,8 +13,10 @@ from trainer.evaluation import prediction_file
 from trainer.evaluation.prediction_file import Predictions
 from trainer.exported import model_files
 from trainer.exported.results import HISTORY, parse_history
-from trainer.metrics import COMPARISONS, comparison
+from trainer.metrics import comparison
 from trainer.metrics.comparison import Pairs
+from trainer.metrics.metric import Metric
+from trainer.tasks.label_kinds import COMPARISONS
 from vertex.errors import InputError, first_line
 from vertex.facts.json_numbers import to_whole_numbers
 
@@ -73,7 +75,7 @@ def compare(first: Run, second: Run, client: Any = None) -> RunComparison:
     """
     answers = [_read_predictions(run, client) for run in (first, second)]
     # Metrics that can be tested come first.
-    tested = [name for names in COMPARISONS.values() for name in names]
+    tested = [metric.name for metric in COMPARISONS]
     others = sorted({*first.metrics, *second.metrics} - {*tested})
     names = [name for name in tested if name in first.metrics | second.metrics]
     metrics = [
@@ -173,7 +175,7 @@ def _describe_differences(
     else:
         return [
             _describe_difference(first, second, first_answers, second_answers, metric)
-            for metric in COMPARISONS[first_answers.loss]
+            for metric in first_answers.kind.comparisons
         ]
     return [f"The difference can't be tested: {reason}. Compare the intervals."]
 
@@ -183,7 +185,7 @@ def _describe_difference(
     second: Run,
     first_answers: Predictions,
     second_answers: Predictions,
-    metric: str,
+    metric: Metric,
 ) -> str:
     forward, backward = (
         comparison.compare(Pairs.from_scores(*scores), metric=metric, confidence=_ONE_SIDED)
@@ -193,7 +195,7 @@ def _describe_difference(
         )
     )
     p_value = min(1.0, 2 * min(forward.p_value, backward.p_value))
-    title = metric.replace("_", " ").capitalize()
+    title = metric.name.replace("_", " ").capitalize()
     if not forward.difference:
         return f"{title}: equal on the same {forward.examples:,} test records"
     better, result = (second, forward) if forward.difference > 0 else (first, backward)

@@ -10,16 +10,14 @@ from pipelines.runs.run import KILLED, Run
 from pipelines.runs.this_machine import LocalRuns
 from trainer.data.storage import is_object
 from trainer.evaluation.gate_options import CANDIDATE
+from trainer.tasks.label_kinds import METRICS
 from vertex.formats import clock, decimal
 from vertex.machines.price_table import format_machines
 
 if TYPE_CHECKING:
     from pipelines.runs.vertex_ai import VertexRuns  # imports Google's clients
 
-_HEADLINE = (
-    "accuracy", "f1", "roc_auc", "log_loss", "expected_calibration_error", "r2", "rmse", "mae",
-    "coverage", "example_f1", "micro_f1", "macro_f1", "mean_average_precision", "exact_match",
-)  # fmt: skip
+_SHOWN = [metric.name for metric in METRICS if metric.shown]
 _NO_BREAK = "\xa0"
 """A non-breaking space."""
 
@@ -89,7 +87,7 @@ def _format_results(run: Run, batches: Sequence[dict[str, Any]]) -> Iterator[str
         *scores, (_, epoch) = run.validation.items()
         shown = ", ".join(f"{name} {decimal(value, 4)}" for name, value in scores)
         yield f"validation {shown} (epoch {epoch:g})"
-    if names := [name for name in _HEADLINE if name in run.metrics] or list(run.metrics):
+    if names := [name for name in _SHOWN if name in run.metrics] or list(run.metrics):
         figures = (f"{name}_{decimal(run.metrics[name], 4)}" for name in names)
         yield f"test set  {', '.join(figures).replace('_', _NO_BREAK)}"
     if run.search:

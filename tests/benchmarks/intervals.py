@@ -9,6 +9,7 @@ import concurrent.futures
 import functools
 import os
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from scipy import stats
@@ -16,7 +17,9 @@ from scipy import stats
 from tests.benchmarks.measuring import Row
 from trainer.metrics.comparison import Pairs, Scores, compare
 from trainer.metrics.label_sets import LabelSums, example_f1
-from trainer.metrics.regressor import Sums
+from trainer.metrics.metric import compute_metrics
+from trainer.metrics.regressor import NumberSums
+from trainer.tasks.label_kinds import MULTILABEL, REGRESSION, LabelKind
 
 DRAWS, EXAMPLES, POPULATION = 2000, 1000, 4_000_000
 CONFIDENCE = 0.95
@@ -40,21 +43,30 @@ def _draw_labels(generator: np.random.Generator, n: int) -> tuple[np.ndarray, ..
 
 
 def _measure_numbers(labels: np.ndarray, answers: np.ndarray) -> dict[str, tuple[float, ...]]:
-    sums = Sums(len(labels))
-    sums.add_answers(labels, answers, np.ones(len(labels)))
-    return _name(("mae", "rmse", "r2"), sums.estimate())
+    sums = NumberSums(_Answers(labels, answers, answers, answers, np.ones(len(labels))))
+    return _measure(REGRESSION, sums, ("mae", "rmse", "r2"))
 
 
 def _measure_labels(labels: np.ndarray, given: np.ndarray) -> dict[str, tuple[float, ...]]:
-    sums = LabelSums(len(labels), labels.shape[1])
-    sums.add(labels, given, np.ones(len(labels)))
-    return _name(("example_f1", "micro_f1", "micro_precision", "micro_recall"), sums.estimate())
+    sums = LabelSums(_Answers(labels, given, given.astype(np.float32), np.ones(len(labels))))
+    return _measure(MULTILABEL, sums, ("example_f1", "micro_f1", "micro_precision", "micro_recall"))
 
 
-def _name(names: tuple[str, ...], estimates: list) -> dict[str, tuple[float, ...]]:
-    return {
-        name: (one.value, one.low, one.high) for name, one in zip(names, estimates, strict=True)
-    }
+class _Answers:
+    """Answers to a split, in one block."""
+
+    classes = ("",) * len(_RATES)
+
+    def __init__(self, *columns: np.ndarray) -> None:
+        self.rows, self._columns = len(columns[0]), columns
+
+    def blocks(self) -> list[tuple[np.ndarray, ...]]:
+        return [self._columns]
+
+
+def _measure(kind: LabelKind, sums: Any, names: tuple[str, ...]) -> dict[str, tuple[float, ...]]:
+    found = compute_metrics((metric for metric in kind.metrics if metric.name in names), sums)
+    return {name: (one.value, one.low, one.high) for name, one in found.items()}
 
 
 def _score_numbers(labels: np.ndarray, answers: np.ndarray) -> Scores:
@@ -65,15 +77,16 @@ def _score_labels(labels: np.ndarray, given: np.ndarray) -> Scores:
     return Scores((labels == given).all(axis=1), 1 - example_f1(labels, given))
 
 
-TASKS: dict[str, tuple[Callable, Callable, Callable, str]] = {
-    "numbers": (_draw_numbers, _measure_numbers, _score_numbers, "r2"),
-    "several labels": (_draw_labels, _measure_labels, _score_labels, "example_f1"),
+TASKS: dict[str, tuple[Callable, Callable, Callable, LabelKind]] = {
+    "numbers": (_draw_numbers, _measure_numbers, _score_numbers, REGRESSION),
+    "several labels": (_draw_labels, _measure_labels, _score_labels, MULTILABEL),
 }
 
 
 def _judge_once(task: str, seed: int) -> tuple[dict[str, tuple[float, ...]], bool]:
     """Return the estimates on a split, and whether the gate prefers one of two equal models."""
-    draw, measure, score, metric = TASKS[task]
+    draw, measure, score, kind = TASKS[task]
+    (metric,) = kind.comparisons
     labels, one, other = draw(np.random.default_rng(seed), EXAMPLES)
     pairs = Pairs.from_scores(score(labels, one), score(labels, other))
     return measure(labels, one), compare(pairs, metric=metric, confidence=CONFIDENCE).is_better

@@ -18,10 +18,12 @@ from scipy import stats
 from components.planning.search_options import SearchOptions, build_study_spec
 from tests.benchmarks.measuring import Row
 from trainer.metrics.comparison import Pairs, Scores, compare
+from trainer.tasks.label_kinds import CLASSIFICATION
 from trainer.training.config import TrainingConfig
 from vertex.emulator import tuning_search
 
 SEARCHES, TRIALS, EXAMPLES = 2000, 12, 1000
+_, LOG_LOSS = CLASSIFICATION.comparisons
 CONFIDENCE = 0.95
 LEAST = round(stats.binom.ppf(0.01, SEARCHES, CONFIDENCE) / SEARCHES / CONFIDENCE, 3)
 PARAMETERS = {
@@ -68,7 +70,7 @@ def _search(algorithm: str, seed: int, *, has_effect: bool) -> tuple[float, bool
     known = draw(_true_loss(DEFAULTS, has_effect=has_effect))
     pairs = Pairs.from_scores(Scores(None, examples), Scores(None, known))
     confidence = 1 - (1 - CONFIDENCE) / TRIALS
-    return best, compare(pairs, metric="log_loss", confidence=confidence).is_better
+    return best, compare(pairs, metric=LOG_LOSS, confidence=confidence).is_better
 
 
 def rows() -> list[Row]:

@@ -20,7 +20,9 @@ from trainer.metrics.comparison import (
     tango_interval,
 )
 from trainer.metrics.intervals import wilson_interval
+from trainer.tasks.label_kinds import CLASSIFICATION
 
+ACCURACY, LOG_LOSS = CLASSIFICATION.comparisons
 EXAMPLES = 189  # as many as the test split of digits has
 DRAWS = 600
 # Three standard deviations of a share of 0.05 in so many draws.
@@ -38,7 +40,7 @@ def compare_often(candidate_skill, champion_skill, seed):
     for _ in range(DRAWS):
         hard = generator.random(EXAMPLES) < 0.2
         pairs = Pairs.from_scores(answer(hard, candidate_skill), answer(hard, champion_skill))
-        results.append(compare(pairs, metric="accuracy", confidence=0.95))
+        results.append(compare(pairs, metric=ACCURACY, confidence=0.95))
     return results
 
 
@@ -80,7 +82,7 @@ def test_only_the_better_log_loss_wins(monkeypatch, scale, tries, least, most):
         hardness = generator.gamma(0.3, 1, 60)
         losses = [hardness * generator.gamma(8, factor / 8, 60) for factor in (scale, 1)]
         pairs = Pairs.from_scores(*(Scores(right, loss) for loss in losses))
-        wins += compare(pairs, metric="log_loss", confidence=0.95).is_better
+        wins += compare(pairs, metric=LOG_LOSS, confidence=0.95).is_better
     assert least <= wins / tries <= most
 
 
@@ -188,28 +190,28 @@ def test_sign_flips_of_few_gains_are_counted():
 def test_comparison_has_all_its_figures_and_repeats_itself():
     probabilities = np.array([[0.9, 0.8, 0.6, 0.3], [0.9, 0.4, 0.3, 0.8]])
     pairs = Pairs.from_scores(*(Scores(row > 0.5, log_losses(row)) for row in probabilities))
-    result = compare(pairs, metric="accuracy", confidence=0.9)
+    result = compare(pairs, metric=ACCURACY, confidence=0.9)
     assert (result.candidate, result.champion, result.difference) == (0.75, 0.5, 0.25)
     assert (result.candidate_only, result.champion_only, result.examples) == (2, 1, 4)
     assert result.p_value == pytest.approx(0.5)
-    loss = compare(pairs, metric="log_loss", confidence=0.9)
+    loss = compare(pairs, metric=LOG_LOSS, confidence=0.9)
     assert loss.candidate == pytest.approx(-np.log([0.9, 0.8, 0.6, 0.3]).mean())
     assert loss.difference == pytest.approx(loss.champion - loss.candidate)
     assert loss.low < loss.difference < loss.high
-    assert loss == compare(pairs, metric="log_loss", confidence=0.9)
+    assert loss == compare(pairs, metric=LOG_LOSS, confidence=0.9)
 
 
 def test_gains_beyond_a_million_are_summed_with_neighbors(monkeypatch):
     generator = np.random.default_rng(7)
     right = np.ones(1000, bool)
     scores = [Scores(right, generator.gamma(1, scale, 1000)) for scale in (0.95, 1)]
-    whole = compare(Pairs.from_scores(*scores), metric="log_loss", confidence=0.95)
+    whole = compare(Pairs.from_scores(*scores), metric=LOG_LOSS, confidence=0.95)
     monkeypatch.setattr(comparison, "_MAX_GAINS", 300)
     pairs = Pairs(1000)
     for part in (slice(130), slice(130, None)):
         pairs.add(*(Scores(score.correct[part], score.losses[part]) for score in scores))
     assert len(pairs.gains) == 250
-    summed = compare(pairs, metric="log_loss", confidence=0.95)
+    summed = compare(pairs, metric=LOG_LOSS, confidence=0.95)
     for name in ("examples", "candidate", "champion", "difference"):
         assert getattr(summed, name) == pytest.approx(getattr(whole, name)), name
     for name in ("low", "high", "p_value"):

@@ -19,8 +19,9 @@ from trainer.evaluation.scoring import evaluate
 from trainer.metrics.classifier import THRESHOLDS, operating_points
 from trainer.metrics.disk_columns import ColumnValues, DiskColumns
 from trainer.metrics.leakage import compute_column_aucs
+from trainer.metrics.metric import Estimate
 from trainer.metrics.worst_examples import WorstExamples
-from trainer.tasks import probabilities
+from trainer.tasks import class_answers
 
 
 @pytest.fixture(scope="module")
@@ -65,32 +66,34 @@ def test_every_metric_equals_its_definition(judge, classes, absent, seed):
     hits = guesses == labels
 
     assert evaluation.examples == n
-    assert evaluation.accuracy == pytest.approx(hits.mean())
-    for bound in evaluation.accuracy_interval:
+    assert evaluation.metrics["accuracy"].value == pytest.approx(hits.mean())
+    for bound in (evaluation.metrics["accuracy"].low, evaluation.metrics["accuracy"].high):
         # Wilson's bounds are where the score test's statistic is exactly the 97.5% quantile.
-        z = abs(evaluation.accuracy - bound) / math.sqrt(bound * (1 - bound) / n)
+        z = abs(evaluation.metrics["accuracy"].value - bound) / math.sqrt(bound * (1 - bound) / n)
         assert z == pytest.approx(1.959964, abs=1e-5)
     k = {2: None, 3: None, 4: 3, 7: 5, 12: 5}[classes]
-    assert evaluation.top_k == k
+    assert [evaluation.metrics[f"top_{n}_accuracy"] is None for n in (3, 5)] == [k != 3, k != 5]
     if k:
         ranked = np.argsort(-pixels.astype(int), axis=1, kind="stable")[:, :k]
         expected = (ranked == labels[:, None]).any(axis=1).mean()
         assert evaluation.scalars()[f"top_{k}_accuracy"] == pytest.approx(expected)
     every = list(range(classes))
     log_loss = -np.log(probabilities[np.arange(n), labels]).mean()
-    assert evaluation.log_loss == pytest.approx(log_loss, rel=1e-5)
+    assert evaluation.metrics["log_loss"] == pytest.approx(log_loss, rel=1e-5)
     squares = ((probabilities - np.eye(classes)[labels]) ** 2).sum() / n
-    assert evaluation.brier_score == pytest.approx(squares / (1 + (classes == 2)), rel=1e-5)
+    assert evaluation.metrics["brier_score"] == pytest.approx(
+        squares / (1 + (classes == 2)), rel=1e-5
+    )
 
     confidence = probabilities.max(axis=1)
     bins = np.minimum(14, np.ceil(confidence * 15).astype(int) - 1)
     error = np.abs(np.bincount(bins, confidence - hits)).sum() / n
-    assert evaluation.expected_calibration_error == pytest.approx(error, abs=1e-6)
+    assert evaluation.metrics["expected_calibration_error"] == pytest.approx(error, abs=1e-6)
     counts = np.bincount(bins, minlength=15).tolist()
-    assert [bin.count for bin in evaluation.calibration] == counts
+    assert [bin.count for bin in evaluation.sums.calibration] == counts
 
     matrix = metrics.confusion_matrix(labels, guesses, labels=every)
-    assert evaluation.confusion_matrix == matrix.tolist()
+    assert evaluation.sums.confusion.tolist() == matrix.tolist()
     baseline = matrix.sum(axis=1).max() / n
     assert evaluation.scalars()["baseline_accuracy"] == pytest.approx(baseline)
 
@@ -110,8 +113,12 @@ def test_every_metric_equals_its_definition(judge, classes, absent, seed):
     means = np.mean(scores, axis=0)
     if classes == 2:
         means[3:] = scores[1][3:]
-    row_values = [evaluation.precision, evaluation.recall, evaluation.f1]
-    row_values += [evaluation.roc_auc, evaluation.pr_auc]
+    row_values = [
+        evaluation.metrics["precision"],
+        evaluation.metrics["recall"],
+        evaluation.metrics["f1"],
+    ]
+    row_values += [evaluation.metrics["roc_auc"], evaluation.metrics["pr_auc"]]
     assert row_values == pytest.approx(means.tolist(), abs=1e-6)
     assert np.isfinite(list(evaluation.scalars().values())).all()
     json.dumps(evaluation.registry_metrics(), allow_nan=False)
@@ -119,11 +126,10 @@ def test_every_metric_equals_its_definition(judge, classes, absent, seed):
 
 def test_split_of_one_class_has_neither_area_nor_curve(judge):
     evaluation = judge(np.zeros(4, int), np.full((4, 2), 7, np.uint8))
-    assert evaluation.accuracy == 1
-    assert evaluation.accuracy_interval == (pytest.approx(0.5101, abs=1e-4), 1)
+    assert evaluation.metrics["accuracy"] == Estimate(1, pytest.approx(0.5101, abs=1e-4), 1)
     assert evaluation.worst == []
-    assert evaluation.roc_auc is None and evaluation.pr_auc is None
-    assert evaluation.roc is None and evaluation.roc_curves == []
+    assert evaluation.metrics["roc_auc"] is None and evaluation.metrics["pr_auc"] is None
+    assert evaluation.sums.rankings == [None, None] and evaluation.sums.curves() == ([], [])
     assert "roc_auc" not in evaluation.scalars()
 
 
@@ -133,12 +139,14 @@ def test_thinned_roc_curve_of_two_classes_keeps_its_area(judge):
     pixels = random.integers(1, 200, (3000, 2)).astype(np.uint8)
     pixels[np.arange(3000), labels] += 50
     evaluation = judge(labels, pixels)
-    curve = evaluation.roc
+    curve = evaluation.sums.rankings[1].roc
     assert 100 < len(curve.fpr) == len(curve.tpr) == len(curve.thresholds) <= 200
     assert all(map(math.isfinite, curve.thresholds))
     assert curve.thresholds == sorted(curve.thresholds, reverse=True)
     assert (curve.fpr[0], curve.tpr[0], curve.fpr[-1], curve.tpr[-1]) == (0, 0, 1, 1)
-    assert np.trapezoid(curve.tpr, curve.fpr) == pytest.approx(evaluation.roc_auc, abs=2e-3)
+    assert np.trapezoid(curve.tpr, curve.fpr) == pytest.approx(
+        evaluation.metrics["roc_auc"], abs=2e-3
+    )
     score = probabilities_of(pixels)[:, 1]
     for fpr, tpr, threshold in list(zip(*curve, strict=True))[1:-1:20]:
         taken = score >= threshold
@@ -147,17 +155,17 @@ def test_thinned_roc_curve_of_two_classes_keeps_its_area(judge):
 
 
 def test_more_than_ten_classes_have_curves_of_mean_and_worst(judge):
-    assert len(judge(*sample(4, 300, 10)).roc_curves) == 10
+    assert len(judge(*sample(4, 300, 10)).sums.curves()[0]) == 10
     evaluation = judge(*sample(4, 300, 12))
     by_area = sorted(evaluation.per_class, key=lambda row: row.roc_auc)
-    assert [curve.name for curve in evaluation.roc_curves] == ["", *[r.name for r in by_area[:4]]]
-    for curve in evaluation.pr_curves[1:]:
+    roc_curves, pr_curves = evaluation.sums.curves()
+    assert [curve.name for curve in roc_curves] == ["", *[r.name for r in by_area[:4]]]
+    for curve in pr_curves[1:]:
         # A precision holds from the recall before it: the steps add up to average precision.
         assert np.sum(np.diff(curve.x) * curve.y[1:]) == pytest.approx(curve.area)
-    mean = evaluation.roc_curves[0]
-    assert mean.area == pytest.approx(evaluation.roc_auc)
+    mean = roc_curves[0]
+    assert mean.area == pytest.approx(evaluation.metrics["roc_auc"])
     assert np.trapezoid(mean.y, mean.x) == pytest.approx(mean.area, abs=5e-3)
-    assert evaluation.roc is None
 
 
 def test_the_24_most_confident_mistakes_are_kept(judge):
@@ -207,7 +215,7 @@ def test_predictions_hold_the_probability_of_each_class(judge, tmp_path, monkeyp
     evaluation.answers.names, evaluation.answers.classes = np.array(classes), classes
     capsys.readouterr()
     for most, columns in ((160, classes), (159, [])):
-        monkeypatch.setattr(probabilities, "MOST_PROBABILITIES", most)
+        monkeypatch.setattr(class_answers, "MOST_PROBABILITIES", most)
         path = tmp_path / "predictions.csv"
         prediction_file.write(str(path), evaluation.answers)
         with path.open(newline="") as file:
@@ -219,7 +227,7 @@ def test_predictions_hold_the_probability_of_each_class(judge, tmp_path, monkeyp
         np.testing.assert_array_equal(np.array(values, np.float32), expected)
         examples, _, scores = prediction_file.parse(path.read_bytes())
         assert examples["label"].to_pylist() == [classes[label] for label in labels]
-        assert scores.losses.mean() == pytest.approx(evaluation.log_loss)
+        assert scores.losses.mean() == pytest.approx(evaluation.metrics["log_loss"])
     assert capsys.readouterr().out == "predictions.csv holds no probabilities: more than 159\n"
 
 

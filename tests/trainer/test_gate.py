@@ -34,6 +34,10 @@ def recognizes(evaluation, right):
     return ChampionScores(name="digits@1", pairs=pairs)
 
 
+def with_log_loss(evaluation, value):
+    return dataclasses.replace(evaluation, metrics={**evaluation.metrics, "log_loss": value})
+
+
 def judge(evaluation, champion, *, registers=True, **options):
     return gate.judge(evaluation, GateOptions(**options), registers=registers, champion=champion)
 
@@ -49,7 +53,7 @@ def test_first_champion_meets_the_floors_and_beats_constant_answers(evaluation):
     figures = verdict.to_dict()
     assert json.loads(json.dumps(figures, allow_nan=False)) == figures
     assert (figures["baseline_commonest"], figures["baseline_accuracy"]) == ("tulip", 0.5)
-    calm = judge(dataclasses.replace(evaluation, log_loss=0.5), None, confidence=0.99)
+    calm = judge(with_log_loss(evaluation, 0.5), None, confidence=0.99)
     claim = "log loss 0.5000 better than that of the class frequencies (0.6931); no champion yet"
     assert calm.reason == f"accuracy 0.7500, {claim}"
     # Right alone on 15 examples, a constant answer on 5.
@@ -59,7 +63,7 @@ def test_first_champion_meets_the_floors_and_beats_constant_answers(evaluation):
 def test_first_model_that_fails_is_registered_without_an_alias(evaluation):
     floor = judge(evaluation, None, min_accuracy=0.8)
     assert (floor.accepted, floor.role) == (False, "candidate")
-    sure = dataclasses.replace(evaluation, log_loss=0.9)  # of wrong answers, too
+    sure = with_log_loss(evaluation, 0.9)  # of wrong answers, too
     noise = judge(sure, None, confidence=0.99)
     assert (noise.accepted, noise.role) == (False, "candidate")
     assert noise.reason == (
@@ -131,7 +135,7 @@ def test_figures_of_a_verdict_are_plain_values(evaluation):
 def test_champion_is_scored_on_the_same_examples(evaluation):
     pairs = score("digits@1", evaluation.model, evaluation).pairs
     assert pairs.right.tolist() == [[10, 0], [0, 30]]
-    assert pairs.losses / N == pytest.approx([evaluation.log_loss] * 2)
+    assert pairs.losses / N == pytest.approx([evaluation.metrics["log_loss"]] * 2)
     assert pairs.gains.tolist() == [0] * N
 
 

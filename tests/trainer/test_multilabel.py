@@ -24,6 +24,7 @@ from trainer.metrics.label_sets import OutputCounts, example_f1
 from trainer.report.document import write_report
 from trainer.serving.predictor import Predictor
 from trainer.tasks import task_of
+from trainer.tasks.label_kinds import MULTILABEL
 from trainer.tasks.multilabel import LabelEvaluation, Multilabel
 from trainer.training.config import TrainingConfig
 from vertex.errors import InputError
@@ -119,7 +120,7 @@ def test_metrics_are_those_of_scikit_learn(dataset, evaluation, tmp_path):
     losses = [float(row["f1_loss"]) for row in rows]
     np.testing.assert_allclose(losses, 1 - example_f1(labels, given))
     predictions = prediction_file.parse((tmp_path / "predictions.csv").read_bytes())
-    assert predictions.loss == "f1_loss"
+    assert predictions.kind is MULTILABEL
     assert predictions.scores.correct.mean() == pytest.approx(figures["exact_match"])
     wrong = (labels != given).any(axis=1)
     assert len(evaluation.worst) == min(24, wrong.sum())
@@ -208,9 +209,9 @@ def test_gate_compares_f1_of_examples(evaluation, untrained):
     assert missed.reason.endswith("is below its floor 0.999")
     better = judge(evaluation, score("notes@1", untrained.model, evaluation))
     assert better.accepted and better.comparison and better.comparison.metric == "example_f1"
-    assert better.comparison.candidate == pytest.approx(evaluation.example_f1.value)
-    assert better.comparison.champion == pytest.approx(untrained.example_f1.value)
-    difference = evaluation.example_f1.value - untrained.example_f1.value
+    assert better.comparison.candidate == pytest.approx(evaluation.headline[1])
+    assert better.comparison.champion == pytest.approx(untrained.headline[1])
+    difference = evaluation.headline[1] - untrained.headline[1]
     assert better.comparison.difference == pytest.approx(difference)
     assert better.comparison.low < difference < better.comparison.high
     assert (
@@ -232,7 +233,7 @@ def test_champion_of_other_labels_is_compared_by_their_names(evaluation, tmp_pat
     champion = score("notes@3", renamed.model, evaluation)
     assert champion.pairs
     share = 1 - champion.pairs.losses[1] / evaluation.examples
-    assert 0.2 < share < evaluation.example_f1.value - 0.2
+    assert 0.2 < share < evaluation.headline[1] - 0.2
 
 
 def test_classifier_is_no_champion_of_labels(evaluation, row_model):

@@ -68,6 +68,14 @@ def test_unusable_task_is_refused(table, tmp_path, task, message):
     assert message in refused(write_and_open)
 
 
+def test_metric_that_is_only_a_name_is_refused(table, tmp_path):
+    module = MODULE.replace("*Regression.metrics, TOO_HIGH", "*Regression.metrics, 'too_high'")
+    (tmp_path / "naming.py").write_text(module)
+    dataset = tables.write(table, tmp_path / "records", **HOMES, task="naming:Careful")
+    message = refused(task_of, dataset)
+    assert "has the metric 'too_high'; declare it as a trainer.metrics.metric.Metric" in message
+
+
 def test_floors_of_own_metrics_are_accepted(table):
     options = {**HOMES, "source": f"csv:{table}", "model": "wide_and_deep"}
     options |= {"augmentation": "none", "min_accuracy": 0, "ceilings": {"too_high": 0.3}}

@@ -94,7 +94,7 @@ champion = champion_scores.score("taxi@1", model, evaluation)
 verdict = gate.judge(evaluation, GateOptions(), registers=True, champion=champion)
 prediction_file.write(file, evaluation.answers)
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-loss = evaluate(*other).log_loss if other else None
+loss = evaluate(*other).metrics["log_loss"] if other else None
 print(loss, "keras" in sys.modules, verdict.comparison.examples, peak)
 """
 
@@ -118,7 +118,7 @@ def test_memory_hardly_grows_without_keras(tmp_path, untrained_model, digit_reco
     digits = [untrained_model, digit_records.uri]
     peaks = {}
     for copies, more, loss in (
-        (1, digits, evaluate(*digits).log_loss),
+        (1, digits, evaluate(*digits).metrics["log_loss"]),
         (20, [], None),
     ):
         folder = tmp_path / f"{copies}"

@@ -40,6 +40,7 @@ from trainer.report.document import write_report
 from trainer.report.findings import list_findings
 from trainer.serving.predictor import Predictor
 from trainer.tasks import task_of
+from trainer.tasks.label_kinds import REGRESSION
 from trainer.tasks.regression import CONFIDENCE, NumberEvaluation
 from trainer.training.config import TrainingConfig
 from vertex.errors import InputError
@@ -124,7 +125,7 @@ def test_metrics_are_those_of_scikit_learn(evaluation, tmp_path):
     largest = sorted(np.abs(values - labels), reverse=True)[: len(worst)]
     assert worst == pytest.approx(largest, rel=1e-3)
     predictions = prediction_file.parse((tmp_path / "predictions.csv").read_bytes())
-    assert (predictions.loss, predictions.scores.correct) == ("squared_error", None)
+    assert (predictions.kind, predictions.scores.correct) == (REGRESSION, None)
 
 
 def test_server_answers_as_the_evaluation_does(dataset, evaluation):
@@ -164,7 +165,7 @@ def test_column_of_many_values_is_sliced_by_the_worst_ones(tmp_path):
     assert "rare" not in names[:2]
     assert sum(part.examples for part in cut.slices) == evaluation.examples
     mean = sum(part.figures["mae"] * part.examples for part in cut.slices) / evaluation.examples
-    assert mean == pytest.approx(evaluation.mae.value)
+    assert mean == pytest.approx(evaluation.metrics["mae"].value)
 
 
 @pytest.mark.parametrize("log", [False, True])
@@ -235,12 +236,12 @@ def test_few_validation_examples_give_no_intervals(tmp_path):
     dataset = write(tmp_path, lines(400))
     assert dataset.splits["validation"].examples < 50
     evaluation = train_and_evaluate(dataset, tmp_path / "run", **OPTIONS, epochs=1)
-    assert evaluation.coverage is None and "interval_width" not in evaluation.scalars()
+    assert evaluation.metrics["coverage"] is None and "interval_width" not in evaluation.scalars()
     assert "no_intervals" in [finding.kind for finding in evaluation.find_findings()]
     rows = evaluation.answers.format_rows(0, 2)
     assert rows[-2:] == [[None, None], [None, None]]
     report = write_page(tmp_path, evaluation, dataset)
-    assert "Answers have no interval: that takes 50 examples" in report.text
+    assert "Predictions have no interval, which needs 50 examples" in report.text
 
 
 def judge(evaluation, champion=None, **options) -> gate.Verdict:
@@ -260,13 +261,15 @@ def test_metric_that_is_not_finite_meets_no_bound(evaluation, monkeypatch):
 def test_gate_compares_squared_errors(evaluation, untrained):
     first = judge(evaluation, floors={"r2": 0.8}, ceilings={"mae": 1e6})
     assert (first.accepted, first.role) == (True, "champion")
-    assert first.line.startswith(f"accepted: r2 {evaluation.r2.value:.4f} (minimum 0.8000), RMSE ")
+    assert first.line.startswith(
+        f"accepted: r2 {evaluation.headline[1]:.4f} (minimum 0.8000), RMSE "
+    )
     figures = first.to_dict()
     assert json.loads(json.dumps(figures, allow_nan=False)) == figures
     missed = judge(evaluation, floors={"r2": 0.999}, ceilings={"rmse": 10})
     assert missed.reason == (
-        f"r2 {evaluation.r2.value:.6g} is below its floor 0.999; rmse "
-        f"{evaluation.rmse.value:.6g} is above its ceiling 10"
+        f"r2 {evaluation.headline[1]:.6g} is below its floor 0.999; rmse "
+        f"{evaluation.metrics['rmse'].value:.6g} is above its ceiling 10"
     )
     better = judge(evaluation, score("homes@1", untrained.model, evaluation))
     assert better.accepted and better.comparison and better.comparison.metric == "r2"
@@ -274,8 +277,8 @@ def test_gate_compares_squared_errors(evaluation, untrained):
         (better.comparison.candidate, evaluation),
         (better.comparison.champion, untrained),
     ):
-        assert verdict == pytest.approx(of.r2.value)
-    difference = evaluation.r2.value - untrained.r2.value
+        assert verdict == pytest.approx(of.headline[1])
+    difference = evaluation.headline[1] - untrained.headline[1]
     assert better.comparison.difference == pytest.approx(difference)
     assert better.comparison.low < difference < better.comparison.high
     closer = better.comparison.candidate_only, better.comparison.champion_only
@@ -287,7 +290,7 @@ def test_gate_compares_squared_errors(evaluation, untrained):
 
 
 def test_champion_that_contradicts_its_record_is_not_compared(evaluation, untrained):
-    recorded = {"rootMeanSquaredError": untrained.rmse.value}
+    recorded = {"rootMeanSquaredError": untrained.metrics["rmse"].value}
     assert score("homes@1", untrained.model, evaluation, recorded).pairs
     recorded["rootMeanSquaredError"] *= 1.01
     problem = score("homes@1", untrained.model, evaluation, recorded).problem
@@ -375,7 +378,7 @@ def test_ink_of_digits_is_learned_from_pictures(tmp_path):
     dataset = create_tfrecords(RecordOptions(**options), str(records), progress=lambda line: None)
     trained = train(dataset, tmp_path, model="small_cnn", epochs=10)
     found = export_and_evaluate(dataset, tmp_path, trained.model)
-    assert found.r2.value > 0.9 and found.coverage  # 0.954 to 0.973 with four seeds.
+    assert found.headline[1] > 0.9 and found.metrics["coverage"]  # 0.954 to 0.973 with four seeds.
     predictor = Predictor("ink@1")
     predictor.load(found.model)
     encoded = base64.b64encode((tmp_path / "7.png").read_bytes()).decode()

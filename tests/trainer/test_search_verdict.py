@@ -15,8 +15,10 @@ from tests.refusals import refused
 from trainer.evaluation.search_verdict import estimate_optimism, judge_search
 from trainer.metrics.comparison import Pairs, Scores, compare
 from trainer.report.search_page import render_search
+from trainer.tasks.label_kinds import CLASSIFICATION
 from vertex import checked_json
 
+ACCURACY, _ = CLASSIFICATION.comparisons
 BAD = TRAINED.replace("0.002", "0.00001").replace("--epochs=6", "--epochs=1")
 
 
@@ -49,7 +51,7 @@ def searched(shared, run_here, digit_records, trained):
 
 @pytest.mark.parametrize("metric", ["loss", "accuracy"])
 def test_better_trial_is_chosen(metric, searched, digit_records):
-    options = {"metric": metric, "is_rising": metric == "accuracy", "confidence": 0.95}
+    options = {"metric": metric, "confidence": 0.95}
     folders = str(searched / "defaults"), str(searched / "trials")
     verdict = judge_search(digit_records, *folders, **options)
     values = {one.name: one.value for one in verdict.trials if one.is_finished}
@@ -71,7 +73,7 @@ def test_better_trial_is_chosen(metric, searched, digit_records):
 
 
 def test_recipe_stays_without_a_better_trial(searched, digit_records):
-    options = {"metric": "loss", "is_rising": False, "confidence": 0.95}
+    options = {"metric": "loss", "confidence": 0.95}
     good = str(searched / "trials" / "run" / "2")
     verdict = judge_search(digit_records, good, str(searched / "trials"), **options)
     assert verdict.chosen.directory == good
@@ -85,7 +87,7 @@ def test_damaged_values_of_a_trial_are_named(searched, digit_records, tmp_path, 
     shutil.copytree(searched / "trials", tmp_path / "trials")
     file = tmp_path / "trials" / "run" / "2" / "trial.json"
     file.write_text(damaged)
-    options = {"metric": "loss", "is_rising": False, "confidence": 0.95}
+    options = {"metric": "loss", "confidence": 0.95}
     folders = str(searched / "defaults"), str(tmp_path / "trials")
     message = refused(judge_search, digit_records, *folders, **options)
     assert f"{file} is {'damaged (' if damaged else 'missing'}" in message
@@ -98,7 +100,7 @@ def test_value_of_another_type_in_a_file_of_a_trial_is_named(
     shutil.copytree(searched / "trials", tmp_path / "trials")
     file = tmp_path / "trials" / "run" / "2" / "trial.json"
     file.write_text(checked({"trial": 2, "values": {"epochs": value}}))
-    options = {"metric": "loss", "is_rising": False, "confidence": 0.95}
+    options = {"metric": "loss", "confidence": 0.95}
     folders = str(searched / "defaults"), str(tmp_path / "trials")
     message = refused(judge_search, digit_records, *folders, **options)
     assert f"{file} is damaged (values: epochs is {json.dumps(value)} instead of text)" in message
@@ -109,7 +111,7 @@ def test_value_of_another_type_in_a_file_of_a_trial_is_named(
 
 
 def test_search_without_finished_trials_is_refused(searched, digit_records, tmp_path):
-    options = {"metric": "loss", "is_rising": False, "confidence": 0.95}
+    options = {"metric": "loss", "confidence": 0.95}
     message = refused(
         judge_search, digit_records, str(searched / "defaults"), str(tmp_path), **options
     )
@@ -126,7 +128,7 @@ def test_the_best_of_equal_trials_is_rarely_called_better():
         correct = generator.random((trials + 1, examples)) < np.where(hard, 0.8, 0.98)
         best = correct[1:].mean(axis=1).argmax()
         pairs = Pairs.from_scores(Scores(correct[1 + best], None), Scores(correct[0], None))
-        found = compare(pairs, metric="accuracy", confidence=1 - 0.05 / trials)
+        found = compare(pairs, metric=ACCURACY, confidence=1 - 0.05 / trials)
         wrong += found.is_better
         optimism.append(estimate_optimism(correct[1:].astype(float), examples))
         gaps.append(correct[1:].mean(axis=1).max() - 0.89)
@@ -139,7 +141,7 @@ def test_a_real_effect_is_found():
     generator = np.random.default_rng(1)
     correct = generator.random((9, 2000)) < np.r_[np.full(8, 0.9), 0.95][:, None]
     pairs = Pairs.from_scores(Scores(correct[8], None), Scores(correct[0], None))
-    assert compare(pairs, metric="accuracy", confidence=1 - 0.05 / 8).is_better
+    assert compare(pairs, metric=ACCURACY, confidence=1 - 0.05 / 8).is_better
 
 
 @pytest.mark.slow
@@ -148,7 +150,7 @@ def test_trials_of_an_earlier_run_are_judged_too(searched, digit_records, tmp_pa
     trials.mkdir()
     for run in ("first", "second"):
         (trials / run).symlink_to(searched / "trials" / "run")
-    options = {"metric": "loss", "is_rising": False, "confidence": 0.95}
+    options = {"metric": "loss", "confidence": 0.95}
     verdict = judge_search(digit_records, str(searched / "defaults"), str(trials), **options)
     assert [one.name for one in verdict.trials if one.is_finished][::2] == ["first/1", "second/1"]
     assert verdict.comparison.confidence == pytest.approx(1 - 0.05 / 6)

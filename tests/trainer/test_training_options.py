@@ -16,7 +16,6 @@ from trainer.data.source_options import OPERATIONS
 from trainer.engine import agreement, embeddings, strategies
 from trainer.engine.checkpoints import Checkpoints
 from trainer.engine.cluster import Cluster
-from trainer.tasks.classification import Classification
 from trainer.training import loop
 from trainer.training.config import TrainingConfig
 from trainer.training.optimization import LearningRate, create_optimizer
@@ -235,7 +234,7 @@ def test_plateau_reduces_the_learning_rate_again():
     factors = []
     for loss in (1.0, 1.1, 1.2, 1.3, 1.4, 0.9, 1.0):
         row = {"loss": loss, "accuracy": 0.5, "validation_loss": loss}
-        progress.end_epoch(row, config, Classification)
+        progress.end_epoch(row, config)
         factors.append(progress.factor)
     assert factors == [1.0, 1.0, 0.5, 0.5, 0.25, 0.25, 0.25]
     assert progress.best_epoch == 6

@@ -17,8 +17,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from trainer.evaluation.gate_options import ABOVE_BASELINE, CANDIDATE, GateOptions
-from trainer.metrics import COMPARISONS, comparison
+from trainer.metrics import comparison
 from trainer.metrics.comparison import Comparison, Pairs
+from trainer.metrics.metric import Compared, Metric
 from vertex.registry.version_aliases import CHALLENGER, CHAMPION
 
 if TYPE_CHECKING:
@@ -136,15 +137,15 @@ def _format_floor(evaluation: Evaluation, options: GateOptions) -> str:
 
 
 def _judge_against(
-    champion: ChampionScores, options: GateOptions, registers: bool, comparisons: Sequence[str]
+    champion: ChampionScores, options: GateOptions, registers: bool, comparisons: Sequence[Metric]
 ) -> Verdict:
     pairs, problem = champion.pairs, champion.problem
-    metric, confidence = options.champion_metric, options.confidence
-    if metric not in comparisons:  # auto, unless the options are another task's.
-        metric = comparisons[0]
+    # It is auto, unless the options are another task's.
+    named = (metric for metric in comparisons if metric.name == options.champion_metric)
+    metric = next(named, comparisons[0])
     role = CHAMPION if registers else ""
     lesser_role = CHALLENGER if registers and options.register_challengers else ""
-    if pairs and pairs.gains is None and metric == "log_loss":
+    if pairs and pairs.gains is None and metric.compared is not Compared.RIGHT:
         pairs = None
         problem = "its classes differ from the records'; set champion_metric=accuracy"
     if pairs is None:
@@ -153,13 +154,13 @@ def _judge_against(
             "another model, or champion_rule=none"
         )
         return Verdict(accepted=False, role=lesser_role, reason=reason, champion=champion.name)
-    result = comparison.compare(pairs, metric=metric, confidence=confidence)
+    result = comparison.compare(pairs, metric=metric, confidence=options.confidence)
     better = options.champion_rule == "better"
     passed = result.is_better if better else result.is_not_worse(options.margin)
     return Verdict(
         accepted=passed,
         role=role if passed else lesser_role,
-        reason=_format_reason(passed, champion.name, result, options),
+        reason=_format_reason(passed, champion.name, result, metric, options),
         champion=champion.name,
         rule=options.champion_rule,
         margin=options.margin,
@@ -167,19 +168,21 @@ def _judge_against(
     )
 
 
-def _format_reason(passed: bool, champion: str, result: Comparison, options: GateOptions) -> str:
+def _format_reason(
+    passed: bool, champion: str, result: Comparison, metric: Metric, options: GateOptions
+) -> str:
     if options.champion_rule == "better":
         claim = f"better than the champion {champion}"
         claim = claim if passed else f"not {claim}"
     else:
         claim = f"worse than the champion {champion} by {options.margin:g}"
         claim = f"not {claim}" if passed else f"perhaps {claim}"
-    metric = result.metric.replace("_", " ")
-    closer = result.metric in COMPARISONS["squared_error"]
+    name = metric.name.replace("_", " ")
+    closer = metric.compared is Compared.EXPLAINED
     ahead = "the candidate is closer" if closer else "only the candidate is right"
     behind = "the champion" if closer else "only the champion"
     return (
-        f"{claim} at {100 * result.confidence:g}% confidence: {metric} {result.candidate:.4f} "
+        f"{claim} at {100 * result.confidence:g}% confidence: {name} {result.candidate:.4f} "
         f"against {result.champion:.4f}, improvement {result.difference:+.4f} "
         f"({result.low:+.4f} to {result.high:+.4f}), p {result.p_value:.3g}; of "
         f"{result.examples:,} examples, {ahead} on {result.candidate_only:,}, {behind} on "

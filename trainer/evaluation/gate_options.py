@@ -6,8 +6,9 @@ from collections.abc import Collection, Sequence
 
 from trainer.conditions import when
 from trainer.fields import option
-from trainer.metrics import COMPARISONS, PERMUTATIONS
-from trainer.tasks.label_kinds import labels_of
+from trainer.metrics import PERMUTATIONS
+from trainer.metrics.metric import Compared
+from trainer.tasks.label_kinds import AUTO, COMPARISONS, KINDS, labels_of
 from vertex.errors import InputError
 from vertex.formats import suggest
 
@@ -15,7 +16,9 @@ RULES = ("better", "not_worse", "none")
 CANDIDATE = "candidate"
 """Role of a version without an alias: the gate rejected it, and there is no champion."""
 ABOVE_BASELINE = "above_baseline"
-AUTO = "auto"
+_EXACT = [metric.name for metric in COMPARISONS if metric.compared is Compared.RIGHT]
+"""Metrics with an exact test, at any confidence."""
+_BOUNDED = "; ".join(f"{', '.join(kind.bounded)} ({kind.labels})" for kind in KINDS.values())
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -45,7 +48,7 @@ class GateOptions:
     floors: dict = option(
         {},
         help="Minimum values of metrics on the test split, by name, as a JSON object such as "
-        '{"r2": 0.7}.',
+        f'{{"r2": 0.7}}. Metrics by the labels: {_BOUNDED}.',
     )
     ceilings: dict = option(
         {},
@@ -69,7 +72,7 @@ class GateOptions:
         AUTO,
         help="Metric for comparing a model with the champion; auto: accuracy, r2 for numbers, "
         "example_f1 for several labels.",
-        choices=(AUTO, *(metric for metrics in COMPARISONS.values() for metric in metrics)),
+        choices=(AUTO, *(metric.name for metric in COMPARISONS)),
     )
     confidence: float = option(
         0.95,
@@ -103,7 +106,7 @@ class GateOptions:
                 if not is_number or not math.isfinite(bound):
                     raise InputError(f"{option_name}: {name!r} is {bound!r}, not a finite number")
         most = 1 - 1 / (1 + PERMUTATIONS)
-        if self.champion_metric not in (AUTO, "accuracy") and self.confidence > most:
+        if self.champion_metric not in (AUTO, *_EXACT) and self.confidence > most:
             raise InputError(
                 f"confidence={self.confidence} is more than the test of champion_metric="
                 f"{self.champion_metric!r} can reach, {most:g}; set {most:g} or less"

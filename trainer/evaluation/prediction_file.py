@@ -22,8 +22,8 @@ import numpy as np
 import pyarrow as pa
 
 from trainer.data import storage
-from trainer.metrics import COMPARISONS
 from trainer.metrics.comparison import Scores
+from trainer.tasks.label_kinds import KINDS, REGRESSION, LabelKind
 
 if TYPE_CHECKING:  # Reading needs no TensorFlow.
     from trainer.metrics.disk_columns import Answers
@@ -36,7 +36,7 @@ class Predictions(NamedTuple):
     """The content of a predictions.csv."""
 
     examples: pa.Table  # key and label; tables are equal if the test records are the same
-    loss: str  # name of the loss of an example
+    kind: LabelKind
     scores: Scores
 
 
@@ -68,10 +68,9 @@ def parse(content: bytes) -> Predictions:
     lines = io.BytesIO(content)
     names = next(csv.reader(line.decode() for line in lines), [])
     start = lines.tell()  # The header has several lines if a class has a line break.
-    (loss,) = COMPARISONS.keys() & set(names)
-    of_numbers = COMPARISONS[loss] == ("r2",)
-    kind = pa.float64() if of_numbers else pa.string()
-    types = {"key": pa.string(), "label": kind, "prediction": kind, loss: pa.float64()}
+    (kind,) = (kind for kind in KINDS.values() if kind.loss in names)
+    answer = pa.float64() if kind is REGRESSION else pa.string()
+    types = {"key": pa.string(), "label": answer, "prediction": answer, kind.loss: pa.float64()}
     if _WEIGHT in names:
         types[_WEIGHT] = pa.float64()
     table = arrow_csv.read_csv(
@@ -80,11 +79,11 @@ def parse(content: bytes) -> Predictions:
         parse_options=arrow_csv.ParseOptions(newlines_in_values=True),
         convert_options=arrow_csv.ConvertOptions(column_types=types, include_columns=list(types)),
     )
-    labels, losses = np.array(table["label"]), table[loss].to_numpy()
+    labels, losses = np.array(table["label"]), table[kind.loss].to_numpy()
     weights = table[_WEIGHT].to_numpy() if _WEIGHT in names else np.ones(len(labels))
     weights = weights / weights.mean()
-    if of_numbers:
+    if kind is REGRESSION:
         scores = Scores(None, losses, labels, weights)
     else:
         scores = Scores(labels == np.array(table["prediction"]), losses, None, weights)
-    return Predictions(table.select(["key", "label"]), loss, scores)
+    return Predictions(table.select(["key", "label"]), kind, scores)

@@ -1,7 +1,7 @@
 """Evaluate a SavedModel on a held-out split.
 
     evaluation = evaluate("gs://bucket/run/model", "gs://bucket/records")
-    evaluation.accuracy, evaluation.accuracy_interval  # 0.972, (0.949, 0.985)
+    evaluation.metrics["accuracy"]  # Estimate(value=0.972, low=0.949, high=0.985)
 
 Only the SavedModel and the records are read, so the evaluation covers exactly what will be served:
 the model's parsing, decoding, preprocessing and class names.
@@ -27,7 +27,7 @@ def evaluate(model_uri: str, dataset_uri: str) -> Any:
     The model has the signature `serving_examples` of trainer/exported/export.py. Answers and
     columns are on the local disk: for each example its key, its answer (of a classifier, 12 bytes
     and 4 bytes per class), and 4 or 8 bytes per column. Memory grows by 4 bytes per example while
-    a class is ranked, and by 8 while a column is ranked.
+    a class is ranked, and by up to 8 while a column is ranked or a metric is computed.
     """
     dataset = schema.load_dataset(dataset_uri)
     total = dataset.splits["test"].examples

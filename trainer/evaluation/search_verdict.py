@@ -21,6 +21,8 @@ from trainer.evaluation.prediction import ServedModel, parse_labels_and_keys
 from trainer.exported.results import HISTORY, METRICS, TRIAL, load, parse_history
 from trainer.metrics.comparison import Comparison, Pairs, Scores, compare
 from trainer.metrics.intervals import GroupSums
+from trainer.metrics.metric import Compared, Metric
+from trainer.tasks.label_kinds import COMPARISONS, is_rising
 from vertex import checked_json
 from vertex.errors import InputError
 from vertex.formats import count
@@ -48,7 +50,6 @@ class SearchVerdict:
     """The trials of a search, in order, and what was found of the best of them."""
 
     metric: str
-    is_rising: bool
     defaults: Trial
     trials: list[Trial]
     best: Trial
@@ -80,7 +81,6 @@ def judge_search(
     trials_uri: str,
     *,
     metric: str,
-    is_rising: bool,
     confidence: float,
 ) -> SearchVerdict:
     """Judge the trials in a folder; raise InputError if none has finished.
@@ -89,7 +89,6 @@ def judge_search(
         defaults_uri: base_output_directory of the training with the recipe's values.
         trials_uri: folder with one for each run that has searched, in which each trial has one.
         metric: validation metric that decides which trial is the best.
-        is_rising: whether the metric is better if it is higher.
     """
     defaults = read_trial(defaults_uri, metric)
     runs = _list(trials_uri)
@@ -103,24 +102,24 @@ def judge_search(
     finished = [trial for trial in read if trial.is_finished]
     if not finished or not defaults.is_finished:
         raise InputError(f"no trial in {trials_uri} has finished with a validation {metric}")
-    best = (max if is_rising else min)(finished, key=lambda trial: trial.value)
+    best = (max if is_rising(metric) else min)(finished, key=lambda trial: trial.value)
+    # Unless right answers are compared, the losses are: nats, squared errors or 1 - F1.
+    exact = (one for one in COMPARISONS if one.compared is Compared.RIGHT and one.name == metric)
+    compared = next(exact, Metric("log_loss", compared=Compared.LOSS))
     base = _score(defaults, dataset)
     sums = []
     for trial in finished:
         scores = _score(trial, dataset)
-        sums.append(_sum_groups(scores, metric))
+        sums.append(_sum_groups(scores, compared))
         if trial is best:
             pairs = Pairs.from_scores(scores, base)
     level = (1 - confidence) / count_measured(read)
-    # For any other metric, the losses of the examples are compared: nats, squared errors or 1 - F1.
-    compared_by = "accuracy" if metric == "accuracy" else "log_loss"
     return SearchVerdict(
         metric=metric,
-        is_rising=is_rising,
         defaults=defaults,
         trials=read,
         best=best,
-        comparison=compare(pairs, metric=compared_by, confidence=1 - level),
+        comparison=compare(pairs, metric=compared, confidence=1 - level),
         optimism=estimate_optimism(np.array(sums), dataset.splits["validation"].examples),
     )
 
@@ -207,9 +206,10 @@ def _score(trial: Trial, dataset: Dataset) -> Scores:
     return answers.scores(0, answers.rows)
 
 
-def _sum_groups(scores: Scores, metric: str) -> np.ndarray:
+def _sum_groups(scores: Scores, metric: Metric) -> np.ndarray:
     """Return sums of the scores of neighboring examples, better if higher, float64 [groups]."""
-    values: Any = scores.correct if metric == "accuracy" else -np.asarray(scores.losses)
+    is_exact = metric.compared is Compared.RIGHT
+    values: Any = scores.correct if is_exact else -np.asarray(scores.losses)
     sums = GroupSums(len(values), 1)
     sums.add([values * (1.0 if scores.weights is None else scores.weights)])
     return sums.groups[:, 0]

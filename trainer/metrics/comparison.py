@@ -1,6 +1,6 @@
 """Test whether one model is better than another on the same examples, beyond chance.
 
-    result = compare(Pairs.from_scores(candidate, champion), metric="accuracy", confidence=0.95)
+    result = compare(Pairs.from_scores(candidate, champion), metric=accuracy, confidence=0.95)
     result.p_value <= 0.05   # better by more than noise
     result.low > -0.01       # not worse by a hundredth
 
@@ -30,6 +30,7 @@ import numpy as np
 
 from trainer.metrics import PERMUTATIONS
 from trainer.metrics.intervals import GroupSums
+from trainer.metrics.metric import Compared, Metric
 
 _BOOTSTRAPS = 4_000
 _CELLS = 4_000_000  # numbers held in memory by one round of resampling
@@ -50,7 +51,7 @@ class Scores(NamedTuple):
 class Comparison:
     """A candidate compared with a champion."""
 
-    metric: str  # one of trainer.metrics.COMPARISONS
+    metric: str
     examples: int
     candidate: float  # the candidate's value of the metric
     champion: float
@@ -150,14 +151,14 @@ def log_losses(label_probabilities: np.ndarray) -> np.ndarray:
     return -np.log(np.clip(label_probabilities.astype(np.float64), smallest, 1.0))
 
 
-def compare(pairs: Pairs, *, metric: str, confidence: float) -> Comparison:
-    """Compare two models; the result is deterministic.
+def compare(pairs: Pairs, *, metric: Metric, confidence: float) -> Comparison:
+    """Compare two models in a metric that has `compared`; the result is deterministic.
 
-    Unless `metric` is accuracy, the pairs must have losses.
+    Unless right answers are compared, the pairs must have losses.
     """
     n = pairs.examples
     (_, champion_only), (candidate_only, _) = pairs.right.tolist()
-    if metric == "accuracy":
+    if metric.compared is Compared.RIGHT:
         ahead, behind = pairs.weights[:, 1, 0], pairs.weights[:, 0, 1]
         means = np.array([pairs.weights[0, 1].sum(), pairs.weights[0, :, 1].sum()]) / n
         difference = float(ahead[0] - behind[0]) / n
@@ -169,9 +170,9 @@ def compare(pairs: Pairs, *, metric: str, confidence: float) -> Comparison:
         gains = pairs.gains
         assert gains is not None
         means = pairs.losses / n
-        if metric == "r2":
+        if metric.compared is Compared.EXPLAINED:
             gains, means = gains / pairs.variance, 1 - means / pairs.variance
-        if metric == "example_f1":
+        if metric.compared is Compared.GAIN:
             means = 1 - means
         difference = float(gains.sum()) / n
         generator = np.random.default_rng(0)
@@ -179,7 +180,7 @@ def compare(pairs: Pairs, *, metric: str, confidence: float) -> Comparison:
         share = len(gains) / n
         low, high = (share * bound for bound in bootstrap_interval(gains, confidence, generator))
     return Comparison(
-        metric=metric,
+        metric=metric.name,
         examples=n,
         candidate=float(means[0]),
         champion=float(means[1]),

@@ -5,13 +5,14 @@ small split, and neighbors of a large one. Examples are stored in the order of a
 are random samples.
 """
 
-import dataclasses
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+
+from trainer.metrics.metric import Estimate
 
 GROUPS = 2048
 """Largest number of groups, unless another is given."""
@@ -21,18 +22,6 @@ _TINY = np.finfo(np.float64).tiny
 _FARTHEST = 10.0
 """Largest number of standard errors: in a resample of few groups, they may be equal."""
 _CELLS = 2_000_000  # numbers held in memory by one round of resampling
-
-
-@dataclasses.dataclass(frozen=True)
-class Estimate:
-    """A metric with its 95% interval."""
-
-    value: float
-    low: float
-    high: float
-
-    def flatten(self, name: str) -> dict[str, float]:
-        return {name: self.value, f"{name}_low": self.low, f"{name}_high": self.high}
 
 
 class GroupSums:
@@ -51,20 +40,29 @@ class GroupSums:
         self._added += len(values)
 
 
-def estimate(groups: np.ndarray, compute: Callable[..., np.ndarray]) -> list[Estimate]:
-    """Return the metrics that `compute` returns, with intervals (percentile bootstrap).
+def estimate(
+    groups: np.ndarray, named: Callable[..., Any], metrics: Mapping[str, Callable[[Any], Any]]
+) -> dict[str, Estimate]:
+    """Return metrics by name, with intervals (percentile bootstrap).
 
     Args:
         groups: sums over groups, [groups, columns].
-        compute: from the columns as arguments, each of shape [..., groups], and `axis`, the axis of
-            groups, return metrics, stacked first.
+        named: from the columns' sums over groups or resampled groups, float [...] each, return the
+            argument of the metrics.
+        metrics: return a metric, float [...], of such sums.
     """
+
+    def compute(*columns: np.ndarray, axis: int) -> np.ndarray:
+        sums = named(*(column.sum(axis=axis) for column in columns))
+        return np.stack([metric(sums) for metric in metrics.values()])
+
     values = compute(*groups.T, axis=0)
     low, high = values, values
     if len(groups) > 1:
         # Of skewed errors, accelerated intervals (BCa) contain the truth no more often.
         low, high = _resample(groups, compute)
-    return [Estimate(*row) for row in np.stack([values, low, high], axis=1).tolist()]
+    rows = np.stack([values, low, high], axis=1).tolist()
+    return {name: Estimate(*row) for name, row in zip(metrics, rows, strict=True)}
 
 
 def estimate_root(groups: np.ndarray) -> Estimate:
@@ -147,8 +145,8 @@ class Share:
         return true / total
 
     @property
-    def interval(self) -> tuple[float, float]:
-        """Return Wilson's 95% interval of as many examples as have the share's variance.
+    def estimate(self) -> Estimate:
+        """Return the share with Wilson's interval of as many examples as have its variance.
 
         (Korn and Graubard 1998, Survey Methodology 24:193-201.)
         """
@@ -156,4 +154,4 @@ class Share:
         share = self.value
         variance = (true_squares * (1 - 2 * share) + share**2 * squares) / total**2
         trials = share * (1 - share) / variance if variance > 0 else total**2 / squares
-        return wilson_interval(share * trials, trials)
+        return Estimate(share, *wilson_interval(share * trials, trials))

@@ -4,19 +4,21 @@ Throughout, `labels` and `given`, bool [n, classes], are the labels that an exam
 the answer. Functions of examples are called with a block of them.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from trainer.metrics.class_sums import ProbabilitySums
 from trainer.metrics.classifier import THRESHOLDS, sum_above_thresholds
-from trainer.metrics.intervals import Estimate, GroupSums, Share, estimate
+from trainer.metrics.intervals import GroupSums, Share, estimate
+from trainer.metrics.metric import Estimate
 
 RARE = 20
 """Examples of the validation split below which a label has the threshold of all rare labels."""
 _BINS = 2400
 _LIMIT = 12.0
 """Outputs are counted between -12 and 12, in bins of 0.01: probabilities of 6e-6 to 1 - 6e-6."""
-_COLUMNS = 5
 
 
 def example_f1(labels: np.ndarray, given: np.ndarray, unknown: np.ndarray | int = 0) -> np.ndarray:
@@ -28,6 +30,14 @@ def example_f1(labels: np.ndarray, given: np.ndarray, unknown: np.ndarray | int 
     hits = (labels & given).sum(axis=1)
     sizes = labels.sum(axis=1) + given.sum(axis=1) + unknown
     return np.where(sizes > 0, 2 * hits / np.maximum(sizes, 1), 1.0)
+
+
+def label_losses(labels: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
+    """Return the negative log-likelihood of each example's labels, float64 [n], in nats."""
+    least = float(np.finfo(np.float32).eps)
+    wide = np.clip(probabilities.astype(np.float64), least, 1 - least)
+    losses: np.ndarray = -np.log(np.where(labels, wide, 1 - wide)).sum(axis=1)
+    return losses
 
 
 class OutputCounts:
@@ -84,20 +94,39 @@ def _find_best(counts: np.ndarray) -> np.ndarray:
     return middle
 
 
-class LabelSums:
-    """Counts over a split's examples, and sums of their weights, added in blocks."""
+class LabelGroups(NamedTuple):
+    """Sums over groups of 1, F1, and numbers of right, true and given labels, times the weight."""
 
-    def __init__(self, examples: int, classes: int) -> None:
-        self._groups = GroupSums(examples, _COLUMNS)
+    n: np.ndarray
+    f1: np.ndarray
+    hits: np.ndarray
+    labels: np.ndarray
+    given: np.ndarray
+
+    def divide(self, part: np.ndarray, total: np.ndarray) -> np.ndarray:
+        """Return a share; without any label on either side 0, as scikit-learn's."""
+        shares: np.ndarray = part / np.where(total > 0, total, 1)
+        return shares
+
+
+class LabelSums(ProbabilitySums):
+    """Counts over the answers to a split, a LabelAnswers, and sums of their weights."""
+
+    def __init__(self, answers: Any) -> None:
+        super().__init__(answers)
+        self._groups = GroupSums(self.examples, len(LabelGroups._fields))
+        classes = len(self.classes)
         self.together = np.zeros((classes, classes), np.int64)  # examples that have both labels
         self.given_together = np.zeros((classes, classes), np.int64)  # in answers
-        # The arguments of compute_class_metrics.
         self.counts = np.zeros((3, classes), np.int64)
         self.weights = np.zeros((3, classes))
         self.exact = 0  # examples with exactly the right labels
         self.exact_share = Share()
+        for labels, given, probabilities, weights in answers.blocks():
+            self._add(labels, given, weights)
+            self.losses += float(weights @ label_losses(labels, probabilities))
 
-    def add(self, labels: np.ndarray, given: np.ndarray, weights: np.ndarray) -> None:
+    def _add(self, labels: np.ndarray, given: np.ndarray, weights: np.ndarray) -> None:
         hits, sizes = (labels & given).sum(axis=1), labels.sum(axis=1)
         columns = 1, example_f1(labels, given), hits, sizes, given.sum(axis=1)
         self._groups.add([weights * column for column in columns])
@@ -118,23 +147,8 @@ class LabelSums:
         n, _, _, sizes, given = self._groups.groups.sum(axis=0)
         return float(sizes / n), float(given / n)
 
-    def estimate(self) -> list[Estimate]:
-        """Return example_f1, micro_f1, micro_precision and micro_recall."""
-        return estimate(self._groups.groups, _compute)
-
-
-def _compute(*columns: np.ndarray, axis: int) -> np.ndarray:
-    n, f1, hits, sizes, given = (column.sum(axis=axis) for column in columns)
-    return np.stack(
-        [
-            f1 / n,
-            # Without any label on either side, each is 0, as scikit-learn's.
-            *(
-                part / np.where(total > 0, total, 1)
-                for part, total in ((2 * hits, sizes + given), (hits, given), (hits, sizes))
-            ),
-        ]
-    )
+    def estimate(self, metrics: Mapping[str, Callable[[LabelGroups], Any]]) -> dict[str, Estimate]:
+        return estimate(self._groups.groups, LabelGroups, metrics)
 
 
 class ConstantSums:

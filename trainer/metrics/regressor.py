@@ -2,14 +2,15 @@
 
 import dataclasses
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from trainer.metrics.intervals import Estimate, GroupSums, estimate, estimate_root
+from trainer.metrics.intervals import GroupSums, Share, estimate, estimate_root
+from trainer.metrics.metric import Estimate
 from trainer.metrics.slices import Figures, average_groups
 
-_COLUMNS = 5
 _ROUNDING = 1e-6
 
 
@@ -26,19 +27,40 @@ class Part:
     coverage: float | None  # share of labels within their interval
 
 
-class Sums(GroupSums):
-    """Sums over groups of examples, added in blocks of labels and answers, float [m].
+class NumberGroups(NamedTuple):
+    """Sums over groups of 1, |error|, error², label and label², times the example's weight.
 
-    The columns are 1, |error|, error², label and label², times the example's weight; labels are
-    less the first one.
+    Labels are less the first one.
     """
 
-    def __init__(self, examples: int) -> None:
-        super().__init__(examples, _COLUMNS)
-        self._cross = np.zeros(2)  # errors; errors times labels
-        self._origin = 0.0
+    n: np.ndarray
+    absolute: np.ndarray
+    squares: np.ndarray
+    labels: np.ndarray
+    label_squares: np.ndarray
 
-    def add_answers(self, labels: np.ndarray, answers: np.ndarray, weights: np.ndarray) -> None:
+    @property
+    def label_spread(self) -> np.ndarray:
+        """Return the squared deviations of labels from their mean; infinity if all are equal."""
+        spread = self.label_squares - self.labels**2 / self.n
+        return np.where(spread > 0, spread, np.inf)
+
+
+class NumberSums(GroupSums):
+    """Sums over the `answers` to a split, a NumberAnswers, and over groups of them."""
+
+    def __init__(self, answers: Any) -> None:
+        super().__init__(answers.rows, len(NumberGroups._fields))
+        self.answers, self.examples = answers, answers.rows
+        self._cross = np.zeros(2)  # errors; errors times labels
+        self._origin = self._width = 0.0
+        self._covered = Share()
+        for labels, predicted, low, high, weights in answers.blocks():
+            self._add_errors(labels, predicted, weights)
+            self._covered.add((low <= labels) & (labels <= high), weights)
+            self._width += float(weights @ (high - low))
+
+    def _add_errors(self, labels: np.ndarray, answers: np.ndarray, weights: np.ndarray) -> None:
         labels = labels.astype(np.float64)
         errors = answers - labels
         if not self._added:
@@ -74,19 +96,20 @@ class Sums(GroupSums):
         gains: np.ndarray = label_squares - 2 * mean * labels + n * mean**2 - squares
         return gains
 
-    def estimate(self) -> list[Estimate]:
-        """Return mae, rmse and r2; the labels must differ."""
-        mae, r2 = estimate(self.groups, _compute)
-        return [mae, estimate_root(self.groups[:, [0, 2]]), r2]
+    @property
+    def coverage(self) -> Estimate | None:
+        """Return the share of labels within their interval; None if answers have none."""
+        return None if math.isnan(self._width) else self._covered.estimate
 
+    @property
+    def interval_width(self) -> float | None:
+        return None if math.isnan(self._width) else self._width / self.examples
 
-def _compute(*columns: np.ndarray, axis: int) -> np.ndarray:
-    """Return mae and r2 from the columns of `Sums.groups`, stacked first."""
-    n, absolute, squares, labels, label_squares = (column.sum(axis=axis) for column in columns)
-    spread = label_squares - labels**2 / n
-    # All labels of a resample may be equal, where r2 is undefined.
-    r2 = 1 - squares / np.where(spread > 0, spread, np.inf)
-    return np.stack([absolute / n, r2])
+    def estimate(self, metrics: Mapping[str, Callable[[NumberGroups], Any]]) -> dict[str, Estimate]:
+        return estimate(self.groups, NumberGroups, metrics)
+
+    def estimate_rmse(self) -> Estimate:
+        return estimate_root(self.groups[:, [0, 2]])
 
 
 def conformal_quantile(errors: np.ndarray, weights: np.ndarray, confidence: float) -> float:

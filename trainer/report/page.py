@@ -25,6 +25,7 @@ _FILTERS = (
     formats.duration,
     formats.figure,
     formats.money,
+    formats.number,
     formats.percent,
     formats.plain,
     formats.size,

@@ -8,6 +8,7 @@ from trainer.drawing import plots
 from trainer.evaluation.search_verdict import SearchVerdict, Trial
 from trainer.report.learning import draw_histories
 from trainer.report.page import render
+from trainer.tasks.label_kinds import is_rising
 
 _SPREAD = 5.0
 """Largest value of an option by its smallest, from which it is drawn on a logarithmic scale."""
@@ -28,7 +29,7 @@ def render_search(title: str, verdict: SearchVerdict, recipe: Mapping[str, Any])
         x_label="trial",
         y_label=label,
         description=f"{label} of each trial, and the best so far",
-        best=[*itertools.accumulate(values, max if verdict.is_rising else min)],
+        best=[*itertools.accumulate(values, max if is_rising(verdict.metric) else min)],
     )
     names = [*dict.fromkeys(name for trial in verdict.trials for name in trial.values)]
     return render(

@@ -13,6 +13,7 @@ asks the task of its dataset:
 import importlib
 
 from trainer.data.schema import Dataset
+from trainer.metrics.metric import Metric
 from trainer.plugins import find_module_file
 from trainer.tasks.base import Task
 from trainer.tasks.label_kinds import kind_of_records
@@ -45,5 +46,10 @@ def _import_task(name: str, base: type[Task]) -> type[Task]:
         raise InputError(
             f"task={name!r}: {file} has no {attribute} that is derived from {base.__module__}."
             f"{base.__name__}, the task of these labels"
+        )
+    if strange := [metric for metric in own.metrics if not isinstance(metric, Metric)]:
+        raise InputError(
+            f"task={name!r}: {file} has the metric {strange[0]!r}; declare it as a "
+            f"{Metric.__module__}.{Metric.__name__}"
         )
     return own

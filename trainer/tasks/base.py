@@ -10,6 +10,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from trainer.data.schema import Dataset
+from trainer.metrics.metric import Estimate, Metric
+from trainer.tasks.label_kinds import LOSS
+from vertex.formats import decimal, number, percent
 
 if TYPE_CHECKING:
     import numpy as np
@@ -20,7 +23,8 @@ if TYPE_CHECKING:
     from trainer.metrics.slices import Slices
     from trainer.metrics.worst_examples import WorstExample
 
-LOSS = "loss"
+_FORMATS = {"share": percent, "nats": decimal, "label": number, "": decimal}
+"""Formats of tiles by the metric's unit."""
 
 # Limits beyond which something becomes a finding.
 CHANCE = 0.05
@@ -53,10 +57,8 @@ class Task(abc.ABC):
 
     dataset: Dataset
 
-    metrics: ClassVar[tuple[str, ...]]
-    """Metrics of training and validation, besides the loss: means over examples."""
-    rising: ClassVar[frozenset[str]]
-    """The metrics that are better if they are higher."""
+    metrics: ClassVar[tuple[Metric, ...]]
+    """The metrics of an evaluation, the headline first, and those of training and validation."""
     answered: ClassVar[tuple[str, ...]]
     """Names of the answers that each SavedModel of the task has."""
 
@@ -67,7 +69,7 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def scores(self, labels: tf.Tensor, outputs: tf.Tensor) -> list[tf.Tensor]:
-        """Return the loss and each of `metrics` of every example, float32 [n] each."""
+        """Return what `measured` names of every example, float32 [n] each."""
 
     @abc.abstractmethod
     def make_objective(self, config: Any) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
@@ -103,12 +105,12 @@ class Task(abc.ABC):
         The champion may have been trained on other labels than the dataset's.
         """
 
-    @abc.abstractmethod
     def find_contradiction(self, pairs: Pairs, recorded: Mapping[str, Any]) -> str:
         """Return how a champion's scores contradict the metrics in the registry; else "".
 
         The metrics are those of `Evaluation.registry_metrics`, of the same records.
         """
+        return ""
 
     @abc.abstractmethod
     def evaluate(self, answers: Answers, values: ColumnValues, **fields: Any) -> Evaluation:
@@ -120,7 +122,7 @@ class Task(abc.ABC):
 
     def find_overfitting(self, training: Mapping[str, Any]) -> Finding | None:
         """Return a finding if the content of a job's metrics.json shows overfitting."""
-        name = self.metrics[0]
+        name = self.measured[1]
         # A program may measure other metrics.
         train, validation = (training[split].get(name) for split in ("train", "validation"))
         if train is None or validation is None or not self.is_overfitted(train, validation):
@@ -129,24 +131,22 @@ class Task(abc.ABC):
 
     @property
     def measured(self) -> tuple[str, ...]:
-        """Return the names of `scores`: the loss, then the metrics."""
-        return (LOSS, *self.metrics)
-
-    @classmethod
-    def is_better(cls, metric: str, value: float, best: float) -> bool:
-        """Return whether a value of a metric or of the loss is better than the best so far."""
-        return value > best if metric in cls.rising else value < best
+        """Return the names of `scores`: the loss, then the metrics that are monitored."""
+        return (LOSS, *(metric.name for metric in self.metrics if metric.monitored))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Evaluation(abc.ABC):
-    """The evaluation of a model on a split; a metric that is undefined on the split is None."""
+    """The evaluation of a model on a split."""
 
+    declared: tuple[Metric, ...]  # the headline first
+    # By name; a number, an Estimate or, if a metric is undefined on the split, None.
+    metrics: dict[str, Any]
     model: str  # URI
     dataset: str  # URI
     examples: int
     seconds: float  # duration of the prediction, without loading the model
-    answers: Answers
+    sums: Any  # those of the split from which the metrics are computed
     worst: list[WorstExample]  # the worst first
     slices: list[Slices]
 
@@ -154,13 +154,23 @@ class Evaluation(abc.ABC):
     """File beside this one with the task's part of the report."""
     schema: ClassVar[str]
     """Name of Google's schema of `registry_metrics`."""
-    comparisons: ClassVar[tuple[str, ...]]
-    """Metrics with which the task's models are compared, the default first."""
+    constant: ClassVar[str]
+    """The metric of `baseline` that is logged."""
 
     @property
-    @abc.abstractmethod
+    def answers(self) -> Any:
+        return self.sums.answers
+
+    @property
     def headline(self) -> tuple[str, float]:
-        """Return the name and the value of the metric that sums up the evaluation."""
+        """Return the name and value of the metric that sums up the evaluation."""
+        name = self.declared[0].name
+        return name, getattr(self.metrics[name], "value", self.metrics[name])
+
+    @property
+    def comparisons(self) -> list[Metric]:
+        """Return the metrics in which models are compared, the default first."""
+        return [metric for metric in self.declared if metric.compared]
 
     @property
     @abc.abstractmethod
@@ -175,9 +185,27 @@ class Evaluation(abc.ABC):
     def explain_not_above(self, confidence: float) -> str:
         """Return the figures of a model that does not beat constant answers."""
 
-    @abc.abstractmethod
     def scalars(self) -> dict[str, float]:
-        """Return the defined metrics that are single numbers, by name."""
+        """Return the defined metrics as single numbers, by name; also the ends of intervals."""
+        values: dict[str, Any] = {}
+        for name, value in self.metrics.items():
+            values |= value.flatten(name) if isinstance(value, Estimate) else {name: value}
+        values["examples"] = self.examples
+        values[f"baseline_{self.constant}"] = getattr(self.baseline, self.constant)
+        return {name: float(value) for name, value in values.items() if value is not None}
+
+    def tiles(self) -> Iterator[tuple[str, str, str]]:
+        """Yield the titles, values and notes of the metrics in the report's summary."""
+        for metric in self.declared:
+            value = self.metrics.get(metric.name)
+            if not metric.tile or (value is None and metric.optional):
+                continue
+            shown = _FORMATS[metric.unit]
+            note = metric.note(self.sums) if callable(metric.note) else metric.note
+            if isinstance(value, Estimate):
+                note = note or f"95% interval {shown(value.low)} to {shown(value.high)}"
+                value = value.value
+            yield metric.tile, shown(value), note
 
     @abc.abstractmethod
     def registry_metrics(self) -> dict[str, Any]:

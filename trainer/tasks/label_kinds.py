@@ -6,46 +6,64 @@ from typing import Any
 
 from trainer.conditions import Condition
 from trainer.data.schema import Dataset
+from trainer.metrics.metric import Metric
+from trainer.tasks import class_metrics, label_set_metrics, number_metrics
 from vertex.errors import InputError
 from vertex.formats import suggest
+
+LOSS = "loss"
+AUTO = "auto"
 
 
 @dataclasses.dataclass(frozen=True)
 class LabelKind:
-    """The metrics of a task, and the options that fit it."""
+    """The metrics of a task, and the values of options that fit it."""
 
     task: str  # MODULE:CLASS in trainer.tasks
     labels: str  # what its labels are, for messages
-    metrics: tuple[str, ...]  # of an evaluation, for floors and ceilings
-    values: Mapping[str, tuple[str, ...]]  # values of options that depend on the task
+    metrics: tuple[Metric, ...]  # of an evaluation, the headline first
+    loss: str  # of an example, in predictions.csv
+
+    @property
+    def bounded(self) -> list[str]:
+        """Return the names that floors and ceilings may have."""
+        return [metric.name for metric in self.metrics]
+
+    @property
+    def monitors(self) -> list[str]:
+        return [LOSS, *(metric.name for metric in self.metrics if metric.monitored)]
+
+    @property
+    def comparisons(self) -> list[Metric]:
+        """Return the metrics in which models are compared, the default first."""
+        return [metric for metric in self.metrics if metric.compared]
+
+    @property
+    def values(self) -> dict[str, list[str]]:
+        """Return the values of options that depend on the task."""
+        compared = [AUTO, *(metric.name for metric in self.comparisons)]
+        return {"monitor": self.monitors, "champion_metric": compared}
 
 
 CLASSIFICATION = LabelKind(
-    task="classification:Classification",
-    labels="classes",
-    metrics=(
-        "accuracy", "log_loss", "precision", "recall", "f1", "roc_auc", "pr_auc",
-        "expected_calibration_error", "brier_score", "top_3_accuracy", "top_5_accuracy",
-    ),
-    values={"monitor": ("loss", "accuracy"), "champion_metric": ("auto", "accuracy", "log_loss")},
-)  # fmt: skip
-REGRESSION = LabelKind(
-    task="regression:Regression",
-    labels="numbers",
-    metrics=("mae", "rmse", "r2", "coverage", "interval_width"),
-    values={"monitor": ("loss", "mae"), "champion_metric": ("auto", "r2")},
+    "classification:Classification", "classes", class_metrics.METRICS, "log_loss"
 )
+REGRESSION = LabelKind("regression:Regression", "numbers", number_metrics.METRICS, "squared_error")
 MULTILABEL = LabelKind(
-    task="multilabel:Multilabel",
-    labels="several at once",
-    metrics=(
-        "example_f1", "micro_f1", "micro_precision", "micro_recall", "macro_f1",
-        "mean_average_precision", "roc_auc", "exact_match", "log_loss",
-    ),
-    values={"monitor": ("loss", "example_f1"), "champion_metric": ("auto", "example_f1")},
-)  # fmt: skip
+    "multilabel:Multilabel", "several at once", label_set_metrics.METRICS, "f1_loss"
+)
 KINDS = {"classes": CLASSIFICATION, "numeric": REGRESSION, "multilabel": MULTILABEL}
 """The kinds by the type of a label."""
+HEADLINES = [kind.metrics[0].name for kind in KINDS.values()]
+"""The metric of each kind that sums up an evaluation."""
+METRICS = [metric for kind in KINDS.values() for metric in kind.metrics]
+MONITORS = list(dict.fromkeys(name for kind in KINDS.values() for name in kind.monitors))
+COMPARISONS = [metric for kind in KINDS.values() for metric in kind.comparisons]
+
+
+def is_rising(name: str) -> bool:
+    """Return whether a monitored metric is better if it is higher."""
+    return any(metric.rises for metric in METRICS if metric.name == name)
 
 
 def kind_of(label: Mapping[str, Any]) -> LabelKind:
@@ -86,8 +104,8 @@ def check_label_options(kind: LabelKind, *groups: Any, task: str = "") -> None:
                 remedy = f"set {' or '.join(allowed)}"
                 raise InputError(f"{name}={value!r}, but the labels are {kind.labels}; {remedy}")
             for metric in value if name in ("floors", "ceilings") else ():
-                if metric not in kind.metrics and not task:
+                if metric not in kind.bounded and not task:
                     raise InputError(
                         f"{name}: {metric!r} is not a metric of {kind.labels}"
-                        f"{suggest(metric, kind.metrics)}"
+                        f"{suggest(metric, kind.bounded)}"
                     )

@@ -3,27 +3,30 @@
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from trainer.data.schema import Dataset
-from trainer.metrics import COMPARISONS, classifier, label_sets
-from trainer.metrics.classifier import ClassMetrics, Curve
-from trainer.metrics.comparison import Pairs, Scores, sign_flip_test
+from trainer.metrics import label_sets
+from trainer.metrics.classifier import ClassMetrics
+from trainer.metrics.comparison import Scores, sign_flip_test
 from trainer.metrics.disk_columns import ColumnValues
-from trainer.metrics.intervals import Estimate
-from trainer.metrics.label_sets import ConstantSums, LabelSums, OutputCounts, example_f1
+from trainer.metrics.label_sets import (
+    ConstantSums,
+    LabelSums,
+    OutputCounts,
+    example_f1,
+    label_losses,
+)
+from trainer.metrics.metric import compute_metrics
 from trainer.metrics.slices import Figures, measure_slices
 from trainer.tasks.base import Evaluation, Finding, Outputs, Task
-from trainer.tasks.probabilities import (
-    ProbabilityAnswers,
-    color_cells,
-    draw_precision_over_recall,
-    list_balance,
-)
+from trainer.tasks.class_answers import ProbabilityAnswers
+from trainer.tasks.class_plots import color_cells, draw_precision_over_recall, list_balance
+from trainer.tasks.label_kinds import MULTILABEL
 from vertex.errors import InputError
 
 SEPARATOR = ";"
@@ -44,8 +47,7 @@ class Multilabel(Task):
 
     thresholds: tuple[float, ...] = ()  # of outputs, by class; empty: 0, a probability of one half
 
-    metrics = ("example_f1",)
-    rising = frozenset(metrics)
+    metrics = MULTILABEL.metrics
     answered = ("probabilities", "labels")
 
     @property
@@ -120,43 +122,19 @@ class Multilabel(Task):
         losses = 1 - example_f1(is_label, given, unknown)
         return Scores(correct, losses), bool(given.any())
 
-    def find_contradiction(self, pairs: Pairs, recorded: Mapping[str, Any]) -> str:
-        """Return "": the registry's schema has no metric of the labels that are given."""
-        return ""
-
     def evaluate(self, answers: Any, values: ColumnValues, **fields: Any) -> "LabelEvaluation":
         classes = self.dataset.classes
-        sums = LabelSums(answers.rows, len(classes))
-        losses = 0.0
-        for labels, given, probabilities, weights in answers.blocks():
-            sums.add(labels, given, weights)
-            losses += float(weights @ _losses(labels, probabilities))
-        rankings = [answers.rank(number) for number in range(len(classes))]
-        per_class = classifier.compute_class_metrics(
-            classes, rankings, counts=sums.counts, weights=sums.weights
-        )
+        sums = LabelSums(answers)
         constants = ConstantSums(answers.rows, np.argsort(-sums.weights[0], kind="stable"))
         for labels, given, _, weights in answers.blocks():
             constants.add(labels, given, weights)
-        f1, micro_f1, micro_precision, micro_recall = sums.estimate()
-        _, pr_curves = classifier.curves(classes, rankings)
         return LabelEvaluation(
-            answers=answers,
+            declared=self.metrics,
+            metrics=compute_metrics(self.metrics, sums),
             classes=classes,
             sums=sums,
             constants=constants,
-            example_f1=f1,
-            micro_f1=micro_f1,
-            micro_precision=micro_precision,
-            micro_recall=micro_recall,
-            macro_f1=classifier.mean([row.f1 for row in per_class]),
-            mean_average_precision=classifier.mean([row.pr_auc for row in per_class]),
-            roc_auc=classifier.mean([row.roc_auc for row in per_class]),
-            exact_match=sums.exact_share.value,
-            exact_match_interval=sums.exact_share.interval,
-            log_loss=losses / answers.rows,
-            per_class=per_class,
-            pr_curves=pr_curves,
+            per_class=sums.per_class,
             slices=measure_slices(
                 values,
                 lambda cut: cut.average(values, _list_figures(answers)),
@@ -176,7 +154,7 @@ class LabelAnswers(ProbabilityAnswers):
     the answer gives it (uint8).
     """
 
-    loss = "f1_loss"
+    loss = MULTILABEL.loss
 
     def __init__(self, rows: int, classes: Sequence[str]) -> None:
         super().__init__(rows, classes, {("code", n): np.uint8 for n in range(len(classes))})
@@ -194,7 +172,7 @@ class LabelAnswers(ProbabilityAnswers):
     ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         """Return the loss of examples whose labels are not exactly right; 0 for the others."""
         is_label, given = labels.astype(bool), outputs["labels"] != b""
-        losses = _losses(is_label, outputs["probabilities"])
+        losses = label_losses(is_label, outputs["probabilities"])
         figures = {
             "labels": np.array(self._join(is_label)),
             "given": np.array(self._join(given)),
@@ -252,29 +230,12 @@ class LabelEvaluation(Evaluation):
 
     template = "multilabel.html.j2"
     schema = "classification_metrics_1.0.0"
-    comparisons = COMPARISONS["f1_loss"]
+    constant = "example_f1"
 
     classes: list[str]
     sums: LabelSums
     constants: ConstantSums
-    example_f1: Estimate  # mean of the F1 of an example's labels
-    micro_f1: Estimate  # of all pairs of an example and a label
-    micro_precision: Estimate
-    micro_recall: Estimate
-    # Means over the labels that have examples in the split.
-    macro_f1: float | None
-    mean_average_precision: float | None
-    roc_auc: float | None
-    exact_match: float  # share of examples with exactly the right labels
-    exact_match_interval: tuple[float, float]  # 95% (Wilson)
-    log_loss: float  # of all labels of an example, in nats
     per_class: list[ClassMetrics]
-    pr_curves: list[Curve]
-    answers: LabelAnswers
-
-    @property
-    def headline(self) -> tuple[str, float]:
-        return "example_f1", self.example_f1.value
 
     @functools.cached_property
     def baseline(self) -> ConstantLabels:
@@ -295,20 +256,11 @@ class LabelEvaluation(Evaluation):
         return f"always answering {answer} ({self.baseline.example_f1:.4f})"
 
     def explain_not_above(self, confidence: float) -> str:
+        f1 = self.metrics["example_f1"].value
         return (
-            f"example F1 {self.example_f1.value:.4f}, not better than {self._constant} at "
+            f"example F1 {f1:.4f}, not better than {self._constant} at "
             f"{100 * confidence:g}% confidence, p {self.baseline.p_value:.3g}"
         )
-
-    def scalars(self) -> dict[str, float]:
-        values: dict[str, float | None] = {}
-        for name in ("example_f1", "micro_f1", "micro_precision", "micro_recall"):
-            values |= getattr(self, name).flatten(name)
-        values["exact_match_low"], values["exact_match_high"] = self.exact_match_interval
-        names = "macro_f1", "mean_average_precision", "roc_auc", "exact_match", "log_loss"
-        values |= {name: getattr(self, name) for name in (*names, "examples")}
-        values["baseline_example_f1"] = self.baseline.example_f1
-        return {name: float(value) for name, value in values.items() if value is not None}
 
     def registry_metrics(self) -> dict[str, Any]:
         blocks = (
@@ -316,15 +268,15 @@ class LabelEvaluation(Evaluation):
             for labels, _, probabilities, weights in self.answers.blocks()
         )
         metrics = {
-            "auPrc": self.mean_average_precision,
-            "auRoc": self.roc_auc,
-            "logLoss": self.log_loss,
+            "auPrc": self.metrics["mean_average_precision"],
+            "auRoc": self.metrics["roc_auc"],
+            "logLoss": self.metrics["log_loss"],
             "confidenceMetrics": label_sets.operating_points(blocks),
         }
         return {name: value for name, value in metrics.items() if value is not None}
 
     def find_findings(self) -> Iterator[Finding]:
-        f1 = self.example_f1
+        f1 = self.metrics["example_f1"]
         yield from self.find_uncertainty(f1.low, f1.high)
         if names := [row.name for row in self.per_class if row.support and not row.predicted]:
             yield Finding("never_given", True, {"names": names[:3], "more": len(names) - 3})
@@ -342,12 +294,13 @@ class LabelEvaluation(Evaluation):
         splits = {name: split.examples for name, split in dataset.splits.items() if split.examples}
         by_split = dataset.feature("label").statistics["by_split"]
         counts = [[by_split[split][name] for name in dataset.classes] for split in splits]
+        _, curves = self.sums.curves()
         # The share of each label's examples that have each other label.
         matrices = self.sums.together, self.sums.given_together
         return {
             "exact": self.sums.exact,
             "mean_sizes": self.sums.mean_sizes,
-            "curves": draw_precision_over_recall(self.pr_curves) if self.pr_curves else None,
+            "curves": draw_precision_over_recall(curves) if curves else None,
             "together": [
                 color_cells(matrix / np.maximum(1, matrix.diagonal()[:, None]))
                 for matrix in matrices
@@ -372,14 +325,6 @@ class LabelEvaluation(Evaluation):
             for first, second in indices
             if pairs[first, second]
         ]
-
-
-def _losses(labels: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
-    """Return the negative log-likelihood of each example's labels, float64 [n], in nats."""
-    least = float(np.finfo(np.float32).eps)
-    wide = np.clip(probabilities.astype(np.float64), least, 1 - least)
-    losses: np.ndarray = -np.log(np.where(labels, wide, 1 - wide)).sum(axis=1)
-    return losses
 
 
 def _list_figures(answers: LabelAnswers) -> Iterator[Figures]:

@@ -11,13 +11,14 @@ import numpy as np
 import tensorflow as tf
 
 from trainer.data.schema import Dataset
-from trainer.metrics import COMPARISONS, regressor
+from trainer.metrics import regressor
 from trainer.metrics.comparison import Pairs, Scores, sign_flip_test
 from trainer.metrics.disk_columns import Answers, ColumnValues, spans
-from trainer.metrics.intervals import Estimate, Share
-from trainer.metrics.regressor import Part, Sums
+from trainer.metrics.metric import compute_metrics
+from trainer.metrics.regressor import NumberSums, Part
 from trainer.metrics.slices import Figures, measure_slices
 from trainer.tasks.base import Evaluation, Finding, Outputs, Task
+from trainer.tasks.label_kinds import REGRESSION
 from vertex.errors import InputError
 
 CONFIDENCE = 0.9
@@ -53,8 +54,7 @@ class Regression(Task):
     # By which the outputs' interval exceeds the output, or its learned ends; None: no interval.
     margin: float | None = None
 
-    metrics = ("mae",)
-    rising = frozenset[str]()
+    metrics = REGRESSION.metrics
     answered = ("value",)
 
     @property
@@ -174,28 +174,18 @@ class Regression(Task):
         )
 
     def evaluate(self, answers: Any, values: ColumnValues, **fields: Any) -> "NumberEvaluation":
-        sums, covered, width = Sums(answers.rows), Share(), 0.0
-        for labels, predicted, low, high, weights in answers.blocks():
-            sums.add_answers(labels, predicted, weights)
-            covered.add((low <= labels) & (labels <= high), weights)
-            width += float(weights @ (high - low))
+        sums = NumberSums(answers)
         if not sums.label_variance > 0:
             raise InputError(
                 f"all labels of the test split of {self.dataset.uri} are {sums.label_mean:.6g}; "
                 "use a larger split, for example by split_fractions"
             )
-        mae, rmse, r2 = sums.estimate()
-        has_intervals = not math.isnan(width)
         return NumberEvaluation(
-            answers=answers,
+            declared=self.metrics,
+            metrics=compute_metrics(self.metrics, sums),
             column=self.dataset.feature("label").settings["column"],
             sums=sums,
-            mae=mae,
-            rmse=rmse,
-            r2=r2,
-            coverage=Estimate(covered.value, *covered.interval) if has_intervals else None,
             calibrated=self.dataset.splits["validation"].examples,
-            interval_width=width / answers.rows if has_intervals else None,
             deciles=regressor.split_by_quantiles(
                 answers.read("label"), _list_figures(answers), _DECILES
             ),
@@ -245,7 +235,7 @@ class NumberAnswers(Answers):
         return scores._replace(weights=self.weigh(start, stop))
 
     def titles(self) -> list[str]:
-        return ["label", "prediction", "squared_error", "low", "high"]
+        return ["label", "prediction", REGRESSION.loss, "low", "high"]
 
     def format_rows(self, start: int, stop: int) -> list[Sequence[Any]]:
         label, value, low, high = (
@@ -272,22 +262,12 @@ class NumberEvaluation(Evaluation):
 
     template = "regression.html.j2"
     schema = "regression_metrics_1.0.0"
-    comparisons = COMPARISONS["squared_error"]
+    constant = "rmse"
 
     column: str  # the label's name
-    sums: Sums
-    mae: Estimate
-    rmse: Estimate
-    r2: Estimate
-    coverage: Estimate | None  # share of labels within their interval; None if there are none
+    sums: NumberSums
     calibrated: int  # examples of the validation split, from which intervals are made
-    interval_width: float | None  # mean
     deciles: list[Part]  # of the labels
-    answers: NumberAnswers
-
-    @property
-    def headline(self) -> tuple[str, float]:
-        return "r2", self.r2.value
 
     @functools.cached_property
     def baseline(self) -> ConstantAnswer:
@@ -300,45 +280,36 @@ class NumberEvaluation(Evaluation):
     def compare_with_baseline(self, confidence: float) -> tuple[bool, str]:
         is_above = self.baseline.p_value <= 1 - confidence + 1e-12
         mean = f"always answering the mean ({self.baseline.rmse:.6g})"
-        if is_above:
-            return True, f"RMSE {self.rmse.value:.6g} better than {mean}"
-        return False, f"RMSE {self.rmse.value:.6g} not reliably better than {mean}"
+        claim = "better" if is_above else "not reliably better"
+        return is_above, f"RMSE {self.metrics['rmse'].value:.6g} {claim} than {mean}"
 
     def explain_not_above(self, confidence: float) -> str:
         baseline = self.baseline
         return (
             f"not better than always answering the mean, {baseline.value:.6g}, at "
-            f"{100 * confidence:g}% confidence: RMSE {self.rmse.value:.6g} against "
+            f"{100 * confidence:g}% confidence: RMSE {self.metrics['rmse'].value:.6g} against "
             f"{baseline.rmse:.6g}, p {baseline.p_value:.3g}"
         )
-
-    def scalars(self) -> dict[str, float]:
-        values: dict[str, float | None] = {}
-        for name in ("mae", "rmse", "r2", "coverage"):
-            if estimate := getattr(self, name):
-                values |= estimate.flatten(name)
-        values["interval_width"], values["examples"] = self.interval_width, self.examples
-        values["baseline_rmse"] = self.baseline.rmse
-        return {name: float(value) for name, value in values.items() if value is not None}
 
     def registry_metrics(self) -> dict[str, Any]:
         correlation = self.sums.correlation
         metrics = {
-            "rootMeanSquaredError": self.rmse.value,
-            "meanAbsoluteError": self.mae.value,
+            "rootMeanSquaredError": self.metrics["rmse"].value,
+            "meanAbsoluteError": self.metrics["mae"].value,
             # As Google's schema defines it, not 1 - squared error / variance.
             "rSquared": None if correlation is None else correlation**2,
         }
         return {name: value for name, value in metrics.items() if value is not None}
 
     def find_findings(self) -> Iterator[Finding]:
-        yield from self.find_uncertainty(self.r2.low, self.r2.high)
-        if self.coverage is None:
+        r2, coverage = self.metrics["r2"], self.metrics["coverage"]
+        yield from self.find_uncertainty(r2.low, r2.high)
+        if coverage is None:
             yield Finding("no_intervals", True, {"least": LEAST_CALIBRATION})
-        elif abs(self.coverage.value - CONFIDENCE) > self._chance_of_coverage():
-            yield Finding("coverage", True, {"coverage": self.coverage, "confidence": CONFIDENCE})
-        mae = self.mae.value
-        deviation = math.sqrt(max(0.0, self.rmse.value**2 - mae**2))
+        elif abs(coverage.value - CONFIDENCE) > self._chance_of_coverage():
+            yield Finding("coverage", True, {"coverage": coverage, "confidence": CONFIDENCE})
+        mae = self.metrics["mae"].value
+        deviation = math.sqrt(max(0.0, self.metrics["rmse"].value ** 2 - mae**2))
         yield from self.find_weak_slice("mae", mae, deviation, rises=False)
 
     def _chance_of_coverage(self) -> float:
@@ -356,12 +327,14 @@ class NumberEvaluation(Evaluation):
         return {
             "drawn": len(labels),
             "answers": plots.draw_points(
-                labels, values, f"{len(labels)} predictions by label; R2 {self.r2.value:.3f}"
+                labels,
+                values,
+                f"{len(labels)} predictions by label; R2 {self.metrics['r2'].value:.3f}",
             ),
             "errors": plots.draw_histogram(
                 values - labels,
                 "error",
-                f"Errors; their mean absolute value is {self.mae.value:.6g}",
+                f"Errors; their mean absolute value is {self.metrics['mae'].value:.6g}",
             ),
         }
 

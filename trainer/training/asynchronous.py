@@ -35,6 +35,7 @@ from trainer.engine.metric_states import add_changes
 from trainer.engine.parameter_servers import STEPS_AHEAD, Steps
 from trainer.engine.strategies import create_strategy
 from trainer.engine.worker_step import make_worker_step
+from trainer.tasks.label_kinds import is_rising
 from trainer.training import evaluator, trial
 from trainer.training.config import seed_of
 from trainer.training.job import Job
@@ -201,7 +202,7 @@ class AsynchronousLoop(TrainingLoop):
         monitored = f"validation_{self.config.monitor}"
         finite = [row for row in history if math.isfinite(row.get(monitored, math.nan))]
         if finite and self._leaves_validation:
-            choose = max if self.config.monitor in self.task_model.task.rising else min
+            choose = max if is_rising(self.config.monitor) else min
             best = choose(finite, key=lambda row: row[monitored])
             progress.best_epoch, progress.best_value = best["epoch"], best[monitored]
         self.log.write_history(progress)

@@ -22,7 +22,7 @@ from trainer.models import (
     find_model_class,
     open_model,
 )
-from trainer.tasks.label_kinds import labels_of
+from trainer.tasks.label_kinds import MONITORS, labels_of
 from trainer.training.optimizers import OPTIMIZERS, taking
 from vertex.errors import InputError
 
@@ -166,7 +166,7 @@ class TrainingConfig:
         "loss",
         help="Validation metric that keep_epoch, early_stopping_patience and plateau_patience "
         "watch.",
-        choices=("loss", "accuracy", "mae", "example_f1"),
+        choices=MONITORS,
         applies=_MONITORED,
     )
     fine_tune_epochs: int = option(

@@ -133,7 +133,7 @@ class TrainingLoop:
         while progress.epoch < last and not progress.stopped:
             self.train_epoch()
             check_weights(self.strategy, self.model.trainable_variables)
-            is_best = progress.end_epoch(self._make_row(), self.phase, type(self.task_model.task))
+            is_best = progress.end_epoch(self._make_row(), self.phase)
             if is_best and self.keeps_best:
                 self.best.save(progress.epoch)
             self.save()

@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from trainer.tasks.base import Task
+from trainer.tasks.label_kinds import is_rising
 from trainer.training.config import TrainingConfig
 
 
@@ -58,7 +58,7 @@ class Progress(tf.train.experimental.PythonState):
         self.factor = 1.0
         self.stopped = ""
 
-    def end_epoch(self, row: dict[str, Any], config: TrainingConfig, task: type[Task]) -> bool:
+    def end_epoch(self, row: dict[str, Any], config: TrainingConfig) -> bool:
         """Add an epoch's row to the history; update the best epoch, early stopping and plateaus.
 
         Return True if this epoch is the best so far, by validation or, if there is none, by
@@ -70,9 +70,10 @@ class Progress(tf.train.experimental.PythonState):
         self.totals, self.examples = [], 0
         self.seconds = self.waited = 0.0
         value = row.get(f"validation_{config.monitor}", row[config.monitor])
-        is_best = math.isfinite(value) and (
-            self.best_epoch is None or task.is_better(config.monitor, value, self.best_value)
+        is_better = (
+            value > self.best_value if is_rising(config.monitor) else value < self.best_value
         )
+        is_best = math.isfinite(value) and (self.best_epoch is None or is_better)
         if is_best:
             self.best_epoch, self.best_value = self.epoch, value
             self.stale_epochs = self.plateau_epochs = 0

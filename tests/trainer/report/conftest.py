@@ -37,7 +37,9 @@ def render(evaluated, tmp_path, equal_plots_drawn_once):
 
     def render(classes=5, *, right=0.7, hostile=False, evaluation=(), dataset=(), **content):
         judged, records = evaluated(classes, right=right, hostile=hostile)
-        judged = dataclasses.replace(judged, **dict(evaluation))
+        changes = dict(evaluation)
+        changes["metrics"] = judged.metrics | changes.get("metrics", {})
+        judged = dataclasses.replace(judged, **changes)
         records = dataclasses.replace(records, **dict(dataset))
         return report(tmp_path / "report.html", judged, records, **content)
 

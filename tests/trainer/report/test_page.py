@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.trainer.report.report_page import HOSTILE, TRAINING
+from trainer.metrics.metric import Estimate
 from trainer.metrics.slices import Slice, Slices
 
 
@@ -122,7 +123,7 @@ def test_slice_that_fails_by_more_than_chance_is_named(render, accuracy, example
     figures = {"accuracy": accuracy, "positive_rate": 0.3, "roc_auc": 0.5}
     part = Slice(name="card", examples=examples, figures=figures)
     cut = Slices(column="payment", by="by value", slices=[part], compared=1)
-    text = render(evaluation={"accuracy": 0.9, "slices": [cut]}).text
+    text = render(evaluation={"metrics": {"accuracy": Estimate(0.9, 0.8, 1)}, "slices": [cut]}).text
     words = "Weakest where payment is card : 70.0% of 400 examples right; a constant answer"
     assert (words in text) == ("Weakest where" in text) == is_named
     assert ("would get 70.0%" in text) == is_named
@@ -133,14 +134,14 @@ def test_class_without_answers_is_not_the_least_reliable(render, evaluated):
     unasked = dataclasses.replace(rows[0], predicted=0, right=0, precision=0.0, recall=0.0, f1=0.0)
     poor = dataclasses.replace(rows[1], predicted=8, right=2, precision=0.25)
     fitted = {**TRAINING, "train": {"accuracy": 0.8}}
-    sure = {"accuracy_interval": (0.66, 0.74), "expected_calibration_error": 0.0}
+    metrics = {"accuracy": Estimate(0.7, 0.66, 0.74), "expected_calibration_error": 0.0}
     text = render(
-        evaluation={**sure, "per_class": [unasked, poor, *rows[2:]]}, training=fitted
+        evaluation={"metrics": metrics, "per_class": [unasked, poor, *rows[2:]]}, training=fitted
     ).text
     assert "The weakest class is class-0 : 0 of" in text
     assert 'Precision is lowest for " class-1 ": 2 of 8.' in text
     never = [dataclasses.replace(row, predicted=0, precision=0.0) for row in rows]
-    text = render(evaluation={**sure, "per_class": never}, training=fitted).text
+    text = render(evaluation={"metrics": metrics, "per_class": never}, training=fitted).text
     assert "The most common mistake" in text and "Precision is lowest" not in text
 
 
@@ -181,7 +182,7 @@ def test_column_nearly_as_good_as_the_model_is_named(render, evaluated, classes,
     rows = [dataclasses.replace(row, roc_auc=0.96) for row in evaluated(classes)[0].per_class]
     # A rare class that the model can't tell.
     rows[-1] = dataclasses.replace(rows[-1], support=0, recall=None, roc_auc=None)
-    figures = {"roc_auc": 0.96, "per_class": rows, "column_areas": areas}
+    figures = {"metrics": {"roc_auc": 0.96}, "per_class": rows, "column_areas": areas}
     text = render(classes, evaluation=figures).text
     words = "tip alone predicts the label almost as well as the model: ROC AUC 0.950 against 0.960"
     assert (words in text) == ("almost as well" in text) == is_named

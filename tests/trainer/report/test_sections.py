@@ -18,11 +18,11 @@ from vertex.formats import decimal
 
 def test_summary_confusion_and_mistakes_have_their_figures(render, evaluated):
     page, (evaluation, _) = render(), evaluated()
-    matrix, (low, high) = evaluation.confusion_matrix, evaluation.accuracy_interval
+    matrix, accuracy = evaluation.sums.confusion.tolist(), evaluation.metrics["accuracy"]
     for words in (
         f"{sum(matrix[index][index] for index in range(5))} of 60 examples right",
-        f"{100 * evaluation.accuracy:.1f}%",
-        f"95% interval {100 * low:.1f}% to {100 * high:.1f}%",
+        f"{100 * accuracy.value:.1f}%",
+        f"95% interval {100 * accuracy.low:.1f}% to {100 * accuracy.high:.1f}%",
         *("1 min 15 s", "5,321 examples/s", "60,554 parameters"),
         "chief; multi_worker_mirrored",
     ):
@@ -66,7 +66,7 @@ def test_records_of_a_table_have_no_options_of_images(render):
 
 
 def test_confusion_matrix_of_many_classes_is_a_picture(render, evaluated):
-    page, matrix = render(30), np.array(evaluated(30)[0].confusion_matrix)
+    page, matrix = render(30), evaluated(30)[0].sums.confusion
     assert [image for image in page.all("img") if image.get("class") == "heat"]
     assert page.source.count("<td") < 30 * 30
     np.fill_diagonal(matrix, 0)
