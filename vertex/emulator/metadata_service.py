@@ -105,10 +105,10 @@ class _Contexts(_Records):
     kind = "Context"
     parents: Callable[[str], list[str]] = lambda _: []
 
-    def new_name(self, request: Any, resource: Any) -> str:
+    def read_new(self, request: Any) -> Any:
         if request.context_id:
             check_id("context_id", request.context_id)
-        return super().new_name(request, resource)
+        return super().read_new(request)
 
     def refresh(self, resource: Any) -> Any:
         resource.parent_contexts = self.parents(resource.name)

@@ -95,8 +95,10 @@ class TaskProcesses:
             log.write_text("Nothing is sent: e-mails are a service of Vertex AI\n")
             return 0
         installs, rest = split_installs(command)
-        if installs and not self.services.containers:
-            return self._execute_isolated(TaskEnvironment(installs, image), rest, variables, log)
+        is_isolated = installs or self.services.program is run_command
+        if is_isolated and not self.services.containers and not find_launcher(command):
+            environment = TaskEnvironment(installs or "true", image)
+            return self._execute_isolated(environment, rest, variables, log)
         earlier = self.jobs_of(task)  # of attempts that failed
         with self._lock:
             if self.cancelled.is_set():
