@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from trainer.data.tables.columns import clean_text
 from trainer.data.tables.dates import EPOCHS, DateForm
 from trainer.data.tables.form_finder import FITTING, Found, find_missing, load_forms, tell_words
+from trainer.data.tables.number_forms import try_parse
 
 _FIRST = 20
 """Number of texts that decide which formats are tried."""
@@ -119,7 +120,4 @@ def _read_differently(formats: list[str], texts: list[str]) -> bool:
 
 @functools.lru_cache(1 << 16)
 def _is_date(form: DateForm, text: str) -> bool:
-    try:
-        return bool(form.parse(text))
-    except ValueError:
-        return False
+    return bool(try_parse(form.parse, text))

@@ -20,8 +20,8 @@ import itertools
 import math
 import re
 import unicodedata
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 MAX_FLOAT = 3.4028234663852886e38
 """The largest float32."""
@@ -71,12 +71,17 @@ def parse_number(text: str) -> float:
     return number
 
 
+def try_parse(parse: Callable[[str], Any], text: str, default: Any = None) -> Any:
+    """Return what a text is parsed to; the default if that raises ValueError."""
+    try:
+        return parse(text)
+    except ValueError:
+        return default
+
+
 def is_number(text: str) -> bool:
     """Return whether `parse_number` reads text as a number that is not missing."""
-    try:
-        return not math.isnan(parse_number(text))
-    except ValueError:
-        return False
+    return not math.isnan(try_parse(parse_number, text, math.nan))
 
 
 class Part(NamedTuple):

@@ -20,6 +20,7 @@ from trainer.data.tables import csv_text
 from trainer.data.tables.dialect import PLAIN, Dialect, Sniffed, parse_dialect
 from trainer.data.tables.encodings import find_encoding
 from trainer.data.tables.file_formats import check_format
+from trainer.data.tables.number_forms import try_parse
 from trainer.data.tables.text_stream import (
     HEAD_BYTES,
     INVALID,
@@ -516,10 +517,7 @@ def _to_number(text: str, point: str) -> float | None:
     """Return the number that a text with this decimal point contains, whatever its unit."""
     if not _is_number(text.strip()):
         return None
-    try:
-        return float(re.sub(rf"[^\d{point}-]", "", text).replace(",", "."))
-    except ValueError:
-        return None
+    return try_parse(float, re.sub(rf"[^\d{point}-]", "", text).replace(",", "."))
 
 
 def _is_example(row: _Row, table: Sequence[_Row]) -> bool:

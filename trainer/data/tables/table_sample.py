@@ -5,7 +5,7 @@ import contextlib
 import functools
 import math
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
@@ -23,7 +23,7 @@ from trainer.data.tables.date_finder import find_dates
 from trainer.data.tables.dates import is_date_format
 from trainer.data.tables.form_finder import Found, find_missing, load_forms
 from trainer.data.tables.number_finder import find_numbers
-from trainer.data.tables.number_forms import NumberForm, is_number
+from trainer.data.tables.number_forms import is_number, try_parse
 from trainer.data.tables.parsing import find_headers
 from trainer.data.tables.rows import Block, Rows
 from vertex import formats
@@ -114,7 +114,10 @@ class Values:
         if found:
             numbers = Column(type="numeric", **found.settings).number_form
             missing = {"", *found.settings.get("missing", [])}
-            values = [_parse(numbers, text, missing) for text in written.dictionary.to_pylist()]
+            values = [
+                math.nan if text in missing else try_parse(numbers.parse, text, math.nan)
+                for text in written.dictionary.to_pylist()
+            ]
             self.numbers = np.array(values)[written.indices.to_numpy()]
         self.is_missing = is_missing[self.codes] if self.numbers is None else np.isnan(self.numbers)
 
@@ -133,14 +136,6 @@ class Values:
         """Return the different values, the most common first."""
         codes, counts = np.unique(self.present, return_counts=True)
         return [self.distinct[code] for code in codes[np.argsort(-counts, kind="stable")]]
-
-
-def _parse(form: NumberForm, text: str, missing: Collection[str]) -> float:
-    """Return a number, NaN if it is missing or in another form."""
-    try:
-        return math.nan if text in missing else form.parse(text)
-    except ValueError:
-        return math.nan
 
 
 class TableSample:
