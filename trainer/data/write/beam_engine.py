@@ -10,7 +10,6 @@ ended, and reads dataset.json. Apache Beam is imported only when such a run begi
 import contextlib
 import functools
 import importlib.util
-import json
 import logging
 import secrets
 import signal
@@ -30,13 +29,6 @@ from trainer.data.write.record_options import EngineOptions
 from trainer.data.write.shards import UNFINISHED
 from vertex.errors import InputError
 
-ENDPOINT_VARIABLE = "CLOUDSDK_API_ENDPOINT_OVERRIDES_DATAFLOW"
-"""gcloud's environment variable for an endpoint other than Google's."""
-LABELS_VARIABLE = "VERTEX_AI_PIPELINES_RUN_LABELS"
-"""Vertex AI's variable of the run's labels, which it gives to the jobs of its own components."""
-
-_ON_THIS_MACHINE = ("", "local")
-"""Values of the project in a run on this machine."""
 REMOTE_SECONDS = 5.0
 LOCAL_SECONDS = 0.1
 """Seconds between two checks whether the run has ended."""
@@ -143,16 +135,9 @@ def open_engine(
     """
     if options.records_engine == "local":
         return None
-    if project in _ON_THIS_MACHINE:
+    if project in ("", "local"):
         return BeamEngine(None)
-    found = build_job_options(
-        options,
-        project=project,
-        labels=json.loads(environment.get(LABELS_VARIABLE, "{}")),
-        endpoint=environment.get(ENDPOINT_VARIABLE, "").rstrip("/"),
-        **job,
-    )
-    return BeamEngine(found)
+    return BeamEngine(build_job_options(options, environment, project=project, **job))
 
 
 class _RunOnThisMachine:
