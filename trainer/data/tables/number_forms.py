@@ -13,7 +13,6 @@ is not a number.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import itertools
@@ -126,18 +125,13 @@ class NumberForm:
         text = normalize(text)
         if not text or text.lower() == "nan":
             return math.nan
-        try:
-            number = self._scale(self._split(text))
-        except ValueError:
-            number = self._parse_several(text)
-        if abs(number) > MAX_FLOAT:
-            raise ValueError
-        return number
+        for parse in (self._parse_one, self._parse_amounts, self._parse_range):
+            if (number := try_parse(parse, text)) is not None and not abs(number) > MAX_FLOAT:
+                return number
+        raise ValueError
 
-    def _parse_several(self, text: str) -> float:
-        with contextlib.suppress(ValueError):
-            return self._parse_amounts(text)
-        return self._parse_range(text)
+    def _parse_one(self, text: str) -> float:
+        return self._scale(self._split(text))
 
     def _parse_amounts(self, text: str) -> float:
         """Return the sum of amounts, each in a smaller unit than the one before."""

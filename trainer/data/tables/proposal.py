@@ -158,6 +158,10 @@ def _describe_column(values: Values) -> Described:
 
 def _choose_type(values: Values, described: Described) -> tuple[dict[str, Any], str]:
     """Return the type and settings of a column, or the reason to leave it out."""
+
+    def numeric(settings: dict[str, Any]) -> dict[str, Any]:
+        return {"name": values.name, "type": "numeric", **settings}
+
     present, names, found, dates = values.present, values.names, values.found, values.dates
     if len(present) < 0.02 * values.rows:
         return {}, "is almost always missing"
@@ -178,25 +182,20 @@ def _choose_type(values: Values, described: Described) -> tuple[dict[str, Any], 
         described.notes += dates.notes
         if values.numbers is not None:
             assert found
-            numeric = {"name": values.name, "type": "numeric", **found.settings}
-            described.alternatives = [numeric]
+            described.alternatives = [numeric(found.settings)]
         return {"type": "date", "quantiles": 16, **dates.settings}, ""
     if found and found.readings:
-        described.alternatives = [
-            {"name": values.name, "type": "numeric", **reading} for reading in found.readings
-        ]
+        described.alternatives = list(map(numeric, found.readings))
         return {}, show_readings(values.given, described.alternatives)
     if found:
         described.notes += found.notes
-        described.alternatives = [
-            {"name": values.name, "type": "numeric", **other} for other in found.alternatives
-        ]
+        described.alternatives = list(map(numeric, found.alternatives))
     if values.numbers is not None:
         assert found
         return _describe_numbers(values, values.numbers, repeated, found.settings, described)
     if found and found.fits and not values.is_padded:
         described.notes = ["read as names: few distinct values, and words are frequent"]
-        described.alternatives = [{"name": values.name, "type": "numeric", **found.settings}]
+        described.alternatives = [numeric(found.settings)]
     if values.is_padded:
         described.notes.append("read as names: codes with leading zeros")
     spaces = np.mean([text.count(" ") for text in names])

@@ -292,11 +292,6 @@ def _select_table(rows: Sequence[_Row]) -> list[_Row]:
     return [row for row in rows if len(row.fields) == width]
 
 
-def _read(text: str, settings: Mapping[str, Any]) -> _Reading:
-    dialect = parse_dialect(settings)
-    return _rate(dialect, list(itertools.islice(_read_rows(text, dialect), _ROWS)))
-
-
 def _rate(dialect: Dialect, rows: list[_Row]) -> _Reading:
     width, count = _find_width(rows)
     ends = [*(row.line for row in rows[1:]), rows[-1].line + 1] if rows else []
@@ -306,17 +301,13 @@ def _rate(dialect: Dialect, rows: list[_Row]) -> _Reading:
         quote
         for row in rows
         if len(row.fields) == width
-        for quote in {f[0] for f in row.filled if _is_quoted(f)}
+        for quote in {f[0] for f in row.filled if len(f) > 1 and f[0] == f[-1] and f[0] in "\"'"}
     )
     # Apostrophes are also text.
     apostrophes = quoted["'"] if quoted["'"] > len(rows) / 2 else 0
     return _Reading(
         dialect, rows, width, count / max(1, len(rows)), bad, bad + quoted['"'] + apostrophes
     )
-
-
-def _is_quoted(field: str) -> bool:
-    return len(field) > 1 and field[0] == field[-1] and field[0] in "\"'"
 
 
 def _find_fields(uri: str, text: str, known: dict[str, Any]) -> Dialect:
@@ -361,7 +352,8 @@ def _find_quotes(text: str, known: dict[str, Any]) -> _Reading:
     found = None
     for quote, skip, escape in itertools.product(quotes, blanks, escapes):
         way = {"quote": quote, "skip_initial_space": skip, "escape": escape}
-        reading = _read(text, {**way, **known})
+        dialect = parse_dialect({**way, **known})
+        reading = _rate(dialect, list(itertools.islice(_read_rows(text, dialect), _ROWS)))
         if found is None or reading.wrong < found.wrong:
             found = reading
         if not found.wrong:
