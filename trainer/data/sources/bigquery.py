@@ -127,7 +127,7 @@ class BigQueryReader(TableKind):
     def blocks(self, file: int) -> Iterator[Block]:
         import pyarrow as pa
 
-        from trainer.data.tables.batches import Batch
+        from trainer.data.tables.rows import Batch
 
         with google_errors_as_input(f"{self._place} can't be read", _REMEDY):
             for response in open_client().read_rows(self._streams[file]):

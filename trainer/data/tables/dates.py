@@ -91,8 +91,7 @@ class DateForm:
     def __post_init__(self) -> None:
         if not self.format or self.is_epoch:
             return
-        names = self._names
-        known = [_SAME.get(name, name) for name in names]
+        known = self._names
         if unknown := [name for name in known if name not in _DIRECTIVES]:
             raise ValueError(f"%{unknown[0]} is not one of %{', %'.join(_DIRECTIVES)}")
         meanings = {"b": "m", "y": "Y", "I": "H"}
@@ -111,13 +110,12 @@ class DateForm:
 
     @property
     def _names(self) -> list[str]:
-        return re.findall("%(.)", self.format, re.DOTALL)
+        return [_SAME.get(name, name) for name in re.findall("%(.)", self.format, re.DOTALL)]
 
     @functools.cached_property
     def parts(self) -> list[str]:
         """Return the directives whose text the groups of `pattern` hold, in their order."""
-        names = [_SAME.get(name, name) for name in self._names]
-        return [name for name in names if _DIRECTIVES[name].startswith("(") and name not in "az"]
+        return [name for name in self._names if name not in "az"]
 
     @functools.cached_property
     def pattern(self) -> str:

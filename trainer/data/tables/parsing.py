@@ -15,6 +15,7 @@ is rejected by its key; a missing value of a column is no reason to reject a row
 missing.
 """
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -87,9 +88,8 @@ def parse_block(
         }
     )
     weights = numbers.astype(np.uint64) + np.frombuffer(digest(name.encode()), np.uint64)[0]
-    return rows, Totals(
-        counts=totals.counts,
-        labels=totals.labels,
+    return rows, dataclasses.replace(
+        totals,
         rejections=[Rejection(f"{name}:{number}", reason) for number, reason in sorted(rejected)],
         content=(halves * (weights * np.uint64(2) + np.uint64(1))[:, None]).sum(axis=0),
         statistics=[*statistics, *totals.statistics],
@@ -100,16 +100,15 @@ def parse_block(
 
 def find_headers(columns: Mapping[str, pa.Array]) -> list[int]:
     """Return the rows that repeat the header, as in files that were joined, by index."""
-    repeats = None
+    repeats: Any = pa.scalar(bool(columns))
     for name, column in columns.items():
-        is_name = None
-        if pa.types.is_string(column.type):
-            # A file that was joined may begin with a byte order mark.
-            is_name = pc.is_in(column, pa.array([name, f"\ufeff{name}"]))
-        if is_name is None or not pc.any(is_name).as_py():
+        if not pa.types.is_string(column.type):
             return []
-        repeats = is_name if repeats is None else pc.and_kleene(repeats, is_name)
-    return [] if repeats is None else pc.indices_nonzero(repeats).to_pylist()
+        # A file that was joined may begin with a byte order mark.
+        repeats = pc.and_(repeats, pc.is_in(column, pa.array([name, f"\ufeff{name}"])))
+        if not pc.any(repeats).as_py():
+            return []
+    return pc.indices_nonzero(repeats).to_pylist()
 
 
 def _encode_entries(

@@ -19,12 +19,12 @@ from trainer.data import storage
 from trainer.data.tables import csv_text
 from trainer.data.tables.dialect import PLAIN, Dialect, Sniffed, parse_dialect
 from trainer.data.tables.encodings import find_encoding
-from trainer.data.tables.file_formats import check_format
 from trainer.data.tables.number_forms import try_parse
 from trainer.data.tables.text_stream import (
     HEAD_BYTES,
     INVALID,
     DialectError,
+    check_format,
     decode,
     find_mark,
     is_damaged,
