@@ -84,7 +84,6 @@ class Totals:
 
     @property
     def items(self) -> int:
-        """Return the number of examples and rejections."""
         return self.counts.total() + len(self.rejections)
 
     def fingerprint(self, circumstances: Any) -> str:

@@ -145,7 +145,6 @@ _parsers: dict[str, Any] = {}
 
 
 def open_inputs(dataset: Dataset) -> ImageInputs | RowInputs:
-    """Return what a model takes from the records of a dataset."""
     return ImageInputs(dataset) if dataset.contents == IMAGES else RowInputs(dataset)
 
 

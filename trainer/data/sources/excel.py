@@ -149,7 +149,6 @@ def _list_others(book: Any) -> list[str]:
 
 
 def _list_names(rows: Sequence[tuple[int, list[str]]]) -> tuple[str, ...]:
-    """Return the names in the first row."""
     return tuple(name.strip() for name in rows[0][1]) if rows else ()
 
 

@@ -131,5 +131,4 @@ def parse_numbers(
 
 
 def is_list(column: pa.Array) -> bool:
-    """Return whether a column's values are lists."""
     return pa.types.is_list(column.type) or pa.types.is_large_list(column.type)

@@ -1,20 +1,7 @@
 """The schema of a table as in a recipe: columns, crosses, the label and what decides splits.
 
-    columns = [
-        {"name": "trip_miles", "type": "numeric", "log": true},
-        {"name": "price", "type": "numeric", "format": "1.234,56", "units": {"€": 1}},
-        {"name": "hour", "type": "identity", "buckets": 24},
-        {"name": "latitude", "type": "bucketized", "quantiles": 10},
-        {"name": "payment", "type": "vocabulary", "size": 20},
-        {"name": "company", "type": "hashed", "buckets": 100, "embedding": 8},
-        {"name": "comment", "type": "text"},
-    ]
-    crosses = [{"columns": ["hour", "payment"], "buckets": 500}]
-    label = {"column": "tips", "above": 0.2, "times_column": "fare", "classes": ["small", "big"]}
-    split_by = {"group": "taxi_id"}
-
-Nothing in it is evaluated as code: a label is a column, or a comparison of a column with a number
-or another column.
+docs/sources.md has an example of each. Nothing in it is evaluated as code: a label is a column, or
+a comparison of a column with a number or another column.
 """
 
 from __future__ import annotations
@@ -177,12 +164,10 @@ class Column(_Numbers):
 
     @functools.cached_property
     def number_form(self) -> NumberForm:
-        """Return the form of a column of numbers."""
         return NumberForm(self.format, self.units, self.bounds)
 
     @functools.cached_property
     def date_form(self) -> DateForm:
-        """Return the form of a column of dates."""
         return DateForm(self.format)
 
     @property
@@ -296,7 +281,6 @@ class Label(_Numbers):
 
     @property
     def is_multilabel(self) -> bool:
-        """Return whether an example may have any number of labels."""
         return self.type == "multilabel"
 
     @property

@@ -278,7 +278,6 @@ def _read_csv(
 def _parse_row_by_row(
     block: Block, text: bytes, starts: np.ndarray, ends: np.ndarray, wanted: Sequence[str]
 ) -> Rows:
-    """Parse some rows of a block by the csv module."""
     header = block.names
     numbers = (block.first_line + _count_lines(text, starts)).tolist()
     lines, raw, fields, rejections = [], [], [], []

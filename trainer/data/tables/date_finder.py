@@ -94,7 +94,6 @@ def _list_numbers(numbers: list[str], name: str) -> list[str]:
 
 @functools.cache
 def _formats_by_shape() -> dict[str, list[str]]:
-    """Return the formats of forms.toml by the shape of their dates."""
     dates = load_forms()["dates"]
     by_shape: dict[str, list[str]] = {}
     for format in [*map("".join, itertools.product(dates["date"], dates["time"])), *dates["whole"]]:

@@ -180,5 +180,4 @@ def count_days(dates: Sequence[str]) -> np.ndarray:
 
 
 def name_day(days: float) -> str:
-    """Return the date of a number of days since 1970."""
     return (datetime.date(1970, 1, 1) + datetime.timedelta(days=int(days))).isoformat()

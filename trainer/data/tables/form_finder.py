@@ -50,7 +50,6 @@ class Found:
 
 @functools.cache
 def load_forms() -> dict[str, Any]:
-    """Return the content of forms.toml."""
     return tomllib.loads(files(__package__).joinpath("forms.toml").read_text(encoding="utf-8"))
 
 

@@ -186,7 +186,6 @@ def list_texts(dataset: Dataset) -> list[Text]:
 
 
 def list_crosses(dataset: Dataset) -> list[Feature]:
-    """Return the crosses of a table's columns."""
     return [feature for feature in dataset.features if feature.kind == "cross"]
 
 

@@ -406,7 +406,6 @@ def _decide_points(
 
 
 def _choose(found: Found, settings: dict[str, Any], format: str, why: str) -> None:
-    """Set the format that the other columns of the table suggest."""
     found.settings = {**settings, "format": format}
     found.notes.append(f"{why}, as other columns have decimal commas")
     found.alternatives.append(_drop_plain(settings) or {"format": _PLAIN})
@@ -438,6 +437,5 @@ def suggest_forms(reasons: Iterable[str]) -> str:
 
 
 def _to_toml(value: Any) -> str:
-    """Return text, or a list or a table of texts and numbers, in TOML."""
     text = json.dumps(value, ensure_ascii=False)
     return text.replace('": ', '" = ') if isinstance(value, dict) else text

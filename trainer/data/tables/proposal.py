@@ -86,7 +86,6 @@ class Proposal:
 
     @property
     def columns(self) -> list[dict[str, Any]]:
-        """Return the columns as a recipe has them."""
         return [one.column for one in self.described if one.column]
 
     @property
@@ -215,7 +214,6 @@ def _choose_type(values: Values, described: Described) -> tuple[dict[str, Any], 
 def _describe_names(
     values: Values, repeated: float, described: Described
 ) -> tuple[dict[str, Any], str]:
-    """Return the type and settings of a column of names, or the reason to leave it out."""
     names = values.names
     if repeated > 0.9 and len(values.present) > 100:
         return {}, described.notes[0] if described.notes else _LIKE_A_KEY

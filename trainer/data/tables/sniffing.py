@@ -71,7 +71,6 @@ class _Row(NamedTuple):
 
     @property
     def filled(self) -> list[str]:
-        """Return the fields that are not blank."""
         return [field.strip() for field in self.fields if field.strip()]
 
     def __str__(self) -> str:
@@ -287,7 +286,6 @@ def _find_width(rows: Iterable[_Row]) -> tuple[int, int]:
 
 
 def _select_table(rows: Sequence[_Row]) -> list[_Row]:
-    """Return the rows that have the most common number of fields."""
     width, _ = _find_width(rows)
     return [row for row in rows if len(row.fields) == width]
 

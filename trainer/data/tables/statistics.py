@@ -113,7 +113,6 @@ class Moments:
         self.maximum = max(self.maximum, float(values.max()))
 
     def merge(self, other: "Moments") -> None:
-        """Add the values of another instance."""
         self.count += other.count
         self._sum += other._sum
         self._squares += other._squares
@@ -149,7 +148,6 @@ class Sample:
             self._cut()
 
     def merge(self, other: "Sample") -> None:
-        """Add the candidates of another sample."""
         self.add(other.hashes, other.candidates)
 
     @property

@@ -128,7 +128,6 @@ class Values:
 
     @property
     def present(self) -> np.ndarray:
-        """Return the codes of the rows that have a value."""
         return self.codes[~self.is_missing]
 
     @functools.cached_property

@@ -158,11 +158,9 @@ class _RunOnThisMachine:
         threading.Thread(target=self._run, args=(begin,), daemon=True).start()
 
     def wait(self, seconds: float) -> bool:
-        """Wait up to `seconds`; return whether the run has ended."""
         return self._ended.wait(seconds)
 
     def raise_failure(self) -> None:
-        """Raise RuntimeError if the run has failed."""
         if self._failure:
             raise RuntimeError(f"Apache Beam failed: {self._failure}; run again") from None
 

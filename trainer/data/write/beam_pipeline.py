@@ -222,7 +222,6 @@ class RecordsPipeline:
         yield plan.writer.write(task, lambda _: None)
 
     def _finish(self, plan: Plan, totals: Totals, results: Iterable[ShardResult]) -> Iterable[None]:
-        """Write rejected.jsonl and dataset.json."""
         if plan.counts:
             self.check()
             self.source.conclude(totals)

@@ -151,12 +151,10 @@ def remove_stale(writer: ShardWriter) -> None:
 
 
 def is_shard(name: str) -> bool:
-    """Return whether a file name is the name of a shard."""
     return bool(_SHARD_NAME.fullmatch(name))
 
 
 def clear(writer: ShardWriter) -> None:
-    """Remove everything that was written."""
     with storage.catch_write_errors(writer.output_uri):
         storage.remove_folder(writer.notes_uri)
         remove_stale(writer)

@@ -53,7 +53,6 @@ class RecordOptions(SourceOptions):
 
     @property
     def source_kind(self) -> type[sources.SourceKind]:
-        """Return the kind of the source."""
         return sources.parse_source(self.source)[0]
 
     def __post_init__(self) -> None:

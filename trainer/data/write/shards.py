@@ -29,7 +29,6 @@ UNFINISHED = ".unfinished"
 
 
 def shard_name(split: str, number: int, count: int) -> str:
-    """Return the name of a shard's file."""
     return f"{split}-{number:05}-of-{count:05}.tfrecord"
 
 
