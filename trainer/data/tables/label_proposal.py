@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from trainer.data.tables.cells import SHOWN
 from trainer.data.tables.columns import LISTS, fold_text
 from trainer.data.tables.form_finder import are_lists, tell_words
 from trainer.data.tables.number_forms import BOOLEANS, CLOCK, FORMATS, is_number, try_parse
@@ -15,7 +16,6 @@ from trainer.data.tables.table_sample import (
     MARKED,
     RARE,
     SEPARATORS,
-    SHOWN,
     TableSample,
     Values,
     show_readings,

@@ -22,8 +22,7 @@ def parse_labels(label: Label, columns: Mapping[str, pa.Array], bad: dict[int, s
         return _parse_label_sets(label, columns, bad)
     if label.number:
         numbers = cells.parse_values(label.number, columns[label.column], bad)
-        for index in np.flatnonzero(np.isnan(numbers)).tolist():
-            bad.setdefault(index, f"no label, {label.column} is missing")
+        cells.reject(bad, np.isnan(numbers), f"no label, {label.column} is missing")
         return pa.array(numbers)
     names, codes = _parse_classes(label, columns, bad)
     # A row without a class is in `bad`, whatever its label here.
@@ -75,20 +74,14 @@ def _parse_classes(
             names = encoded.dictionary.to_pylist()
             codes = encoded.indices.to_numpy(zero_copy_only=False)
         missing = pc.equal(texts, "").to_numpy(zero_copy_only=False)
-        for index in np.flatnonzero(missing | (codes < 0)).tolist():
-            if missing[index]:
-                reason = f"no label, {label.column} is missing"
-            else:
-                text = texts[index].as_py()[: cells.SHOWN]
-                reason = f"label {label.column} is not in classes: {text!r}"
-            bad.setdefault(index, reason)
+        cells.reject(bad, missing, f"no label, {label.column} is missing")
+        cells.reject(bad, codes < 0, f"label {label.column} is not in classes", texts)
         return names, codes
     sides = {label.column: cells.parse_values(label.compared, columns[label.column], bad)}
     if other := label.times_column:
         sides[other] = cells.parse_numbers(other, columns[other], bad)
     for name, side in sides.items():
-        for index in np.flatnonzero(np.isnan(side)).tolist():
-            bad.setdefault(index, f"no label, {name} is missing")
+        cells.reject(bad, np.isnan(side), f"no label, {name} is missing")
     ((name, number),) = label.comparisons.items()
     bound = number * sides.get(label.times_column, 1.0)
     is_true = COMPARISONS[name](sides[label.column], bound)

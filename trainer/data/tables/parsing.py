@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 
 from trainer.data.records import encode_features
 from trainer.data.source import DIGEST_BYTES, Rejection, digest
-from trainer.data.tables.cells import parse_numbers, parse_values
+from trainer.data.tables.cells import parse_numbers, parse_values, reject
 from trainer.data.tables.columns import FEATURES, WEIGHT, Column, TableSchema
 from trainer.data.tables.labels import count_labels, parse_labels, store_labels
 from trainer.data.tables.rows import Block
@@ -135,8 +135,7 @@ def _encode_entries(
 def _parse_weights(name: str, raw: pa.Array, bad: dict[int, str]) -> np.ndarray:
     """Return weights, float64 [n]; add rows without one, or with one below 0, to `bad`."""
     weights = parse_numbers(name, raw, bad)
-    for index in np.flatnonzero(np.isnan(weights)).tolist():
-        bad.setdefault(index, f"no weight, {name} is missing")
+    reject(bad, np.isnan(weights), f"no weight, {name} is missing")
     for index in np.flatnonzero(weights < 0).tolist():
         bad.setdefault(index, f"weight {name} is below 0: {weights[index]:g}")
     return weights

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from trainer.data.tables.cells import SHOWN
 from trainer.data.tables.columns import clean_text
 from trainer.data.tables.form_finder import are_lists, are_sentences, tell_words
 from trainer.data.tables.label_proposal import FEW_CLASSES, is_whole_numbers, propose_label
@@ -25,7 +26,6 @@ from trainer.data.tables.table_sample import (
     EXAMPLES,
     MOST_INDICATORS,
     MOST_VALUES,
-    SHOWN,
     TableSample,
     Values,
     reader_of,

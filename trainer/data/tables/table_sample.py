@@ -17,7 +17,7 @@ from trainer.data.digests import draw_splits
 from trainer.data.schema import SPLITS
 from trainer.data.source_options import SourceOptions
 from trainer.data.tables import csv_text
-from trainer.data.tables.cells import clean_texts, is_list, to_texts
+from trainer.data.tables.cells import SHOWN, clean_texts, is_list, to_texts
 from trainer.data.tables.columns import FORM_KEYS, Column, clean_text
 from trainer.data.tables.date_finder import find_dates
 from trainer.data.tables.dates import is_date_format
@@ -43,8 +43,8 @@ _FEW_NUMBERS = 5
 """Different texts up to which a word among numbers makes all of them names."""
 MARKED, RARE = 0.5, 0.05
 """Shares of rows: most of them, and few."""
-EXAMPLES, SHOWN = 3, 40
-"""Number of values of a column that are shown, and of their characters."""
+EXAMPLES = 3
+"""Number of values of a column that are shown."""
 
 
 class Values:
