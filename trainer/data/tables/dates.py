@@ -122,17 +122,13 @@ class DateForm:
         """Return the pattern of dates in the format, in the syntax of re and of RE2."""
         if self.is_epoch:
             return r"^(-?\d{1,14})(?:\.\d+)?$"
-        made = ""
+        made, is_compact = "", re.search("%[YymdHM]%[YymdHM]", self.format)
         for literal, name in re.findall(r"([^%]*)(?:%(.))?", self.format, re.DOTALL):
             made += re.sub(r"\s+", r"\\s+", _escape(literal))
             part = _DIRECTIVES.get(_SAME.get(name, name), "")
             # Without a mark between them, numbers have leading zeros: 20240131.
-            made += part.replace("{1,2}", "{2}") if self._is_compact else part
+            made += part.replace("{1,2}", "{2}") if is_compact else part
         return f"(?i)^{made}$"
-
-    @property
-    def _is_compact(self) -> bool:
-        return bool(re.search("%[YymdHM]%[YymdHM]", self.format))
 
     def parse(self, text: str) -> str:
         """Return a date or time as in the records; raise ValueError if it is none."""

@@ -70,7 +70,7 @@ def parse_number(text: str) -> float:
     return number
 
 
-def try_parse(parse: Callable[[str], Any], text: str, default: Any = None) -> Any:
+def try_parse(parse: Callable[[Any], Any], text: Any, default: Any = None) -> Any:
     """Return what a text is parsed to; the default if that raises ValueError."""
     try:
         return parse(text)
@@ -203,7 +203,7 @@ def split_number(text: str, format: str) -> Part:
         head, rest = head[:-1], f"0{decimal}{rest}"
     head = head.strip()
     for sign in (head[:1], head[-1:]):
-        if sign in ("-", "+") and sign in (head[:1], head[-1:]):
+        if sign in ("-", "+"):
             is_negative ^= sign == "-"
             head = (head[1:] if head[:1] == sign else head[:-1]).strip()
             break

@@ -551,9 +551,4 @@ def _list_notes(
 
 def _decode_again(text: str) -> str:
     """Return text that was UTF-8, read as cp1252 and saved in UTF-8; empty if it was not."""
-    if text.isascii():
-        return ""
-    try:
-        return text.encode("cp1252").decode()
-    except UnicodeError:
-        return ""
+    return "" if text.isascii() else try_parse(lambda it: it.encode("cp1252").decode(), text, "")

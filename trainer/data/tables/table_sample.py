@@ -155,7 +155,7 @@ class TableSample:
                 break
             if block.file not in files:
                 files[block.file] = self._list_names(block, label)
-            read, columns = self._read_columns(block, files[block.file], label)
+            read = self._read_columns(block, files[block.file], label)
             for name in sorted(read.late):
                 self.unreadable[name] = (
                     f"begins only in {opened.names[block.file]}:{read.numbers[0]}"
@@ -167,9 +167,9 @@ class TableSample:
                 self.longest = max(self.longest, block.find_longest_row(), key=itemgetter(1))
             self._read += len(read.numbers)
             is_learned = draw_splits(read.halves[:, 1], _FRACTIONS) < SPLITS.index("test")
-            is_learned[find_headers(columns)] = False
+            is_learned[find_headers(read.columns)] = False
             learned = pa.array(is_learned)
-            for name, column in columns.items():
+            for name, column in read.columns.items():
                 if is_list(column):
                     self._lists.add(name)
                 texts = _join_lists(column) if is_list(column) else to_texts(column)
@@ -201,22 +201,20 @@ class TableSample:
                 self.unreadable[f"column {place}"] = "has no name"
         return [name for name in names if name and name not in twice]
 
-    def _read_columns(
-        self, block: Block, names: list[str], label: str
-    ) -> tuple[Rows, dict[str, pa.Array]]:
-        """Return the rows of a block, and their columns that can be read."""
+    def _read_columns(self, block: Block, names: list[str], label: str) -> Rows:
+        """Return the rows of a block with the columns that can be read; note the others."""
         names = [name for name in names if name not in self.unreadable]
         try:
-            read = block.read(names, [label])
-            return read, read.columns
+            return block.read(names, [label])
         except InputError:
-            read, columns = block.read([label] if label else [], [label]), dict[str, pa.Array]()
             for name in names:
                 try:
-                    columns |= block.read([name], [label]).columns
+                    block.read([name], [label])
                 except InputError:
+                    if name == label:
+                        raise
                     self.unreadable[name] = "has values that are neither numbers nor text"
-            return read, columns
+            return block.read([name for name in names if name not in self.unreadable], [label])
 
     def read_values(self, entries: Mapping[str, Mapping[str, Any]]) -> dict[str, Values]:
         """Return the columns that all files have."""
