@@ -148,10 +148,12 @@ def _describe_column(values: Values) -> Described:
     described = Described(values.name, {})
     column, described.reason = _choose_type(values, described)
     if not described.reason:
-        missing = {"missing": values.markers} if values.markers else {}
-        described.column = {"name": values.name, **missing, **column}
-        if "missing" in described.column:  # Last, as it is long.
-            described.column["missing"] = described.column.pop("missing")
+        missing = column.pop("missing", values.markers)  # Last, as it is long.
+        described.column = {
+            "name": values.name,
+            **column,
+            **({"missing": missing} if missing else {}),
+        }
     return _show(values, described)
 
 

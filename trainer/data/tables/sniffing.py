@@ -57,7 +57,6 @@ _TOTAL = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 """A word of a total or a mean, and what follows it in a field."""
-_QUOTING = ("quote", "escape", "skip_initial_space")
 _LATER_BYTES = 1 << 14
 """Size of the ends of each file but the first that are compared with the dialect."""
 _COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".zip")
@@ -214,10 +213,10 @@ def _check_rows(uri: str, dialect: Dialect, size: int) -> None:
         # Few rows may be wrong; they are rejected one by one.
         if given.wrong - best.wrong > max(1, 0.01 * len(given.rows)):
             found = sniff(uri, known).dialect
-            if any(getattr(found, key) != getattr(dialect, key) for key in _QUOTING):
-                raise DialectError(
-                    f"{uri}: {found.describe() or 'its fields are quoted otherwise'}"
-                )
+            quoting = ("quote", "escape", "skip_initial_space")
+            if any(getattr(found, key) != getattr(dialect, key) for key in quoting):
+                problem = found.describe() or "its fields are quoted otherwise"
+                raise DialectError(f"{uri}: {problem}")
     if not is_large:
         rows = [row for row in rows if row.line >= dialect.skip_rows]
         _check_footer(uri, rows, list(_read_rows(last, dialect)) if tail else rows, dialect)
