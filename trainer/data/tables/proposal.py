@@ -148,12 +148,9 @@ def _describe_column(values: Values) -> Described:
     described = Described(values.name, {})
     column, described.reason = _choose_type(values, described)
     if not described.reason:
-        missing = column.pop("missing", values.markers)  # Last, as it is long.
-        described.column = {
-            "name": values.name,
-            **column,
-            **({"missing": missing} if missing else {}),
-        }
+        if missing := column.pop("missing", values.markers):  # Last, as it is long.
+            column["missing"] = missing
+        described.column = {"name": values.name, **column}
     return _show(values, described)
 
 
