@@ -125,13 +125,14 @@ class NumberForm:
         text = normalize(text)
         if not text or text.lower() == "nan":
             return math.nan
-        for parse in (self._parse_one, self._parse_amounts, self._parse_range):
-            if (number := try_parse(parse, text)) is not None and not abs(number) > MAX_FLOAT:
-                return number
-        raise ValueError
-
-    def _parse_one(self, text: str) -> float:
-        return self._scale(self._split(text))
+        try:
+            number = self._scale(self._split(text))
+        except ValueError:
+            amounts = try_parse(self._parse_amounts, text)
+            number = self._parse_range(text) if amounts is None else amounts
+        if abs(number) > MAX_FLOAT:
+            raise ValueError
+        return number
 
     def _parse_amounts(self, text: str) -> float:
         """Return the sum of amounts, each in a smaller unit than the one before."""
