@@ -23,7 +23,6 @@ from trainer.data.digests import digest_halves, shard_numbers
 from trainer.data.schema import ROWS, SPLITS
 from trainer.data.source import Example, Rejection
 from trainer.data.storage import join
-from trainer.data.tables.splits import merge_samples, scan_times
 from trainer.data.totals import Totals
 from trainer.data.write import manifest, output
 from trainer.data.write.layout import shard_counts, variant_count
@@ -167,9 +166,9 @@ class RecordsPipeline:
             | "Spread" >> beam.Reshuffle()
         )
         starts = None
-        if column := self.source.time_column:
-            samples = blocks | "Scan" >> self._make_step(lambda block: [scan_times(block, column)])
-            times = samples | "Times" >> beam.CombineGlobally(merge_samples)
+        if self.source.time_column:
+            samples = blocks | "Scan" >> self._make_step(lambda block: [self.source.scan(block)])
+            times = samples | "Times" >> beam.CombineGlobally(self.source.merge_samples)
             found = times | "Starts" >> self._make_step(
                 lambda sample: [self.source.find_starts(sample)]
             )

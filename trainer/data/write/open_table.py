@@ -83,9 +83,8 @@ class OpenTable(OpenSource):
         totals, rows = Totals(), Spill()
         starts = None
         if column := self.time_column:
-            scan = functools.partial(scan_times, column=column)
-            samples = processes.map(scan, self.opened.read_all(), size=1)
-            starts = self.find_starts(merge_samples(samples))
+            samples = processes.map(self.scan, self.opened.read_all(), size=1)
+            starts = self.find_starts(self.merge_samples(samples))
             shown = (f"{split} from {start}" for split, start in _name_starts(starts).items())
             print(f"create_tfrecords: splits by {column}: {', '.join(shown)}")
         parse = functools.partial(self.parse, starts=starts)
@@ -102,6 +101,12 @@ class OpenTable(OpenSource):
     def time_column(self) -> str:
         """Return the column of a split by time, for which `parse` needs starts; else empty."""
         return self._schema.split_by.time
+
+    def scan(self, block: Block) -> Sample:
+        """Return the times of a block's rows; every core runs this."""
+        return scan_times(block, self.time_column)
+
+    merge_samples = staticmethod(merge_samples)
 
     def find_starts(self, times: Sample) -> Starts:
         """Return when splits start; raise InputError if a split would be empty."""
