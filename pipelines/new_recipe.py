@@ -32,7 +32,7 @@ from trainer.data.totals import count_rejections
 from trainer.data.write.record_options import RecordOptions
 from trainer.fields import build, convert, pick, type_of
 from trainer.process_pool import available_cores
-from vertex.errors import InputError
+from vertex.errors import InputError, located
 from vertex.formats import duration, listing, number_of, suggest
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
@@ -170,7 +170,8 @@ def _check_column(column: Mapping[str, Any]) -> Mapping[str, Any]:
         raise InputError(f"{place} has no name; add one, as in the table's header")
     is_date = is_date_format(str(column.get("format", "")))
     form = {key: column[key] for key in FORM_KEYS if key in column}
-    check_form(place, build(Column, {"type": "date" if is_date else "numeric", **form}))
+    with located(place):
+        check_form(build(Column, {"type": "date" if is_date else "numeric", **form}))
     return column
 
 

@@ -55,6 +55,15 @@ def escape_controls(line: str) -> str:
 
 
 @contextlib.contextmanager
+def located(place: str) -> Iterator[None]:
+    """Begin the message of an InputError with the place of the mistake."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{place}: {error}") from None
+
+
+@contextlib.contextmanager
 def google_errors_as_input(doing: str, remedy: str) -> Iterator[None]:
     """Convert errors of Google's client libraries to InputError: "{doing}: reason; {remedy}"."""
     from google.api_core.exceptions import GoogleAPIError

@@ -24,7 +24,8 @@ def list_warnings(dataset: Dataset) -> list[str]:
     by_split = {
         split: _count_classes(dataset, split) for split in SPLITS if dataset.splits[split].examples
     }
-    return [*describe_absent_classes(by_split, _unit(dataset)), *_describe_shares(dataset)]
+    unit = "rows" if dataset.contents == ROWS else "images"
+    return [*describe_absent_classes(by_split, unit), *_describe_shares(dataset)]
 
 
 def describe_rejections(rejected: Mapping[str, Any], given: int, unit: str) -> str:
@@ -66,10 +67,6 @@ def describe_absent_classes(by_split: Mapping[str, Mapping[str, int]], unit: str
             f"{'has' if one else 'have'} no {unit.removesuffix('s')} in the "
             f"{'training' if split == 'train' else split} split: {consequence[split]}"
         )
-
-
-def _unit(dataset: Dataset) -> str:
-    return "rows" if dataset.contents == ROWS else "images"
 
 
 def _count_classes(dataset: Dataset, split: str) -> Mapping[str, int]:

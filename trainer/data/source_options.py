@@ -10,8 +10,6 @@ from trainer.fields import option
 from vertex.errors import InputError
 
 RESIZE_METHODS = ("bilinear", "nearest", "bicubic", "area", "lanczos3")
-ENCODINGS = ("raw", "jpeg")
-AUGMENTATIONS = ("none", "model", "records")
 OPERATIONS = ("horizontal_flip", "vertical_flip", "quarter_turn", "shift")
 
 
@@ -30,7 +28,7 @@ def augmentation_option(*applies: Condition) -> Any:
         "none",
         help="Augmentation of training images: none, model (at random in every epoch, inside the "
         "model) or records (written into the records once).",
-        choices=AUGMENTATIONS,
+        choices=("none", "model", "records"),
         applies=applies,
     )
 
@@ -132,7 +130,7 @@ class SourceOptions:
         "jpeg",
         help="Encoding of images in the records: raw (fastest to read) or jpeg (a tenth of the "
         "bytes).",
-        choices=ENCODINGS,
+        choices=("raw", "jpeg"),
         applies=OF_IMAGES,
     )
     jpeg_quality: int = option(

@@ -88,7 +88,7 @@ def open_file(uri: str, mode: str) -> BinaryIO:
     if is_remote(uri):
         return _import_gfile().GFile(uri, mode)
     if mode == "rb":
-        return _call_with_retries(uri, _open)
+        return _call_with_retries(uri, lambda path: open(path, "rb", opener=_open_regular))
     return Path(uri).open(mode)  # type: ignore
 
 
@@ -122,10 +122,6 @@ def _stat_regular(path: str) -> os.stat_result:
     if not stat.S_ISREG(status.st_mode):
         raise IrregularFileError(errno.EINVAL, "not a regular file", path)
     return status
-
-
-def _open(path: str) -> BinaryIO:
-    return open(path, "rb", opener=_open_regular)
 
 
 def _open_regular(path: str, flags: int) -> int:

@@ -84,7 +84,6 @@ class Totals:
 
     @property
     def items(self) -> int:
-        """Return the number of examples and rejections."""
         return self.counts.total() + len(self.rejections)
 
     def fingerprint(self, circumstances: Any) -> str:
@@ -112,8 +111,3 @@ def count_classes(splits: np.ndarray, labels: np.ndarray, classes: Sequence[str]
     """Count examples by split and class, both given as indices, uint8 [n] and int [n]."""
     counts = np.bincount(splits.astype(np.int64) * len(classes) + labels).tolist()
     return collections.Counter(dict(zip(itertools.product(SPLITS, classes), counts, strict=False)))
-
-
-def sum_identities(identities: np.ndarray) -> np.ndarray:
-    """Return the sum of the hashes (S16 [n]) of some examples, as in `Totals.content`."""
-    return np.frombuffer(identities.tobytes(), np.uint64).reshape(-1, 2).sum(axis=0)

@@ -43,9 +43,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(required=True)
     up = commands.add_parser("up", parents=[folder], help="start an emulator")
-    up.add_argument(
-        "--port", type=int, default=0, help="of the API; default: one that is free"
-    )
+    up.add_argument("--port", type=int, default=0, help="of the API; default: one that is free")
     up.add_argument("--project", default="my-project", help="project ID; default: %(default)s")
     up.add_argument("--region", default="us-central1", help="default: %(default)s")
     up.set_defaults(command=_start)

@@ -20,7 +20,7 @@ from unittest import mock
 import pytest
 
 from tests.child_processes import ROOT, started
-from trainer.data.write import beam_engine, spill
+from trainer.data.write import beam_engine, dataflow, spill
 from trainer.data.write.output import OutputFolder
 from trainer.data.write.record_options import EngineOptions, RecordOptions
 from trainer.data.write.writer import create_tfrecords
@@ -96,8 +96,8 @@ def answer(case: dict[str, Any]) -> dict[str, Any]:
                 network="projects/123456/global/networks/private",
                 encryption_key=case.get("encryption_key", ""),
                 environment={
-                    beam_engine.ENDPOINT_VARIABLE: endpoint,
-                    beam_engine.LABELS_VARIABLE: '{"team": "vision", "run": ""}',
+                    dataflow.ENDPOINT_VARIABLE: endpoint,
+                    dataflow.LABELS_VARIABLE: '{"team": "vision", "run": ""}',
                 },
             )
             options = build(RecordOptions, case["options"])

@@ -14,7 +14,7 @@ from tests.tables import read_rows, values
 from tests.trainer.data.bigquery_service import running_queries, serving
 from tests.trainer.data.picture_folders import content, rejected
 from trainer.data.schema import Dataset
-from trainer.data.tables import batches
+from trainer.data.tables import rows as table_rows
 from trainer.data.tables.columns import AUTO
 
 ROWS = 600
@@ -58,7 +58,7 @@ def test_parquet_holds_the_rows_of_a_csv(typed, tmp_path):
 
 
 def test_parquet_rows_are_rejected_by_file_and_row(typed, tmp_path, monkeypatch):
-    monkeypatch.setattr(batches, "BATCH_ROWS", 100)
+    monkeypatch.setattr(table_rows, "BATCH_ROWS", 100)
     broken = typed.to_pylist()
     broken[150]["hour"], broken[151]["tips"], broken[152]["miles"] = 24, None, -1.5
     table = pa.Table.from_pylist(broken, typed.schema)

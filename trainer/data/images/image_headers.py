@@ -30,13 +30,11 @@ def check(encoded: tf.Tensor) -> tf.Tensor:
 
 
 def _find_jpeg_problem(encoded: tf.Tensor) -> tf.Tensor:
-    """Return what is wrong with a JPEG, or ""."""
     is_cmyk = tf.io.extract_jpeg_shape(encoded)[2] == 4
     return tf.where(is_cmyk, "is in CMYK", _find_turn(encoded, b"Exif\0\0"))
 
 
 def _find_png_problem(encoded: tf.Tensor) -> tf.Tensor:
-    """Return what is wrong with a PNG, or ""."""
     is_transparent = tf.strings.regex_full_match(encoded, _TRANSPARENT)
     return tf.where(is_transparent, "has a transparent color", _find_turn(encoded, b"eXIf"))
 

@@ -256,7 +256,6 @@ def read_orientation(image: Image.Image) -> Any:
 
 
 def _remove_alpha(image: Image.Image) -> Image.Image:
-    """Return an image in mode L or RGB, without alpha."""
     if image.mode.startswith("I"):  # 16-bit gray; Pillow's conversion would clip.
         return image.convert("I").point(lambda value: value * (1 / 256)).convert("L")
     if image.has_transparency_data:

@@ -71,17 +71,10 @@ class InputShare:
             position: position of the batch in a pass over the split.
             examples: number of examples of the split.
         """
-        left = examples - position * self.batch_size
-        if left >= self.batch_size:
-            first, end = (
-                lane * self.lane_size for lane in (self.own_lanes.start, self.own_lanes.stop)
-            )
-            return first, end - first, self.batch_size
-        first, end = (
-            lane * examples // self.lanes - lane * position * self.lane_size
-            for lane in (self.own_lanes.start, self.own_lanes.stop)
-        )
-        return first, end - first, left
+        size = min(self.batch_size, examples - position * self.batch_size)
+        own = self.own_lanes
+        first, end = (lane * size // self.lanes for lane in (own.start, own.stop))
+        return first, end - first, size
 
 
 def check_batch_size(batch_size: int, replicas: int) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from trainer.data.images import preprocessing
-from trainer.data.schema import IMAGES, ROWS, Dataset, Feature
+from trainer.data.schema import IMAGES, Dataset, Feature
 from trainer.data.tables import inputs
 from trainer.data.tables.columns import argument_names, list_columns
 
@@ -145,9 +145,7 @@ _parsers: dict[str, Any] = {}
 
 
 def open_inputs(dataset: Dataset) -> ImageInputs | RowInputs:
-    """Return what a model takes from the records of a dataset."""
-    kinds: dict[str, type[ImageInputs | RowInputs]] = {IMAGES: ImageInputs, ROWS: RowInputs}
-    return kinds[dataset.contents](dataset)
+    return ImageInputs(dataset) if dataset.contents == IMAGES else RowInputs(dataset)
 
 
 def _string_spec(name: str) -> tf.TensorSpec:

@@ -17,11 +17,10 @@ static, and no replica is left without a batch.
 Images stay uint8 until they are inside the model: a quarter of the bytes of float32.
 """
 
-import dataclasses
 import functools
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -156,17 +155,15 @@ def read_for_keras(
     return batches.apply(known).prefetch(tf.data.AUTOTUNE)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Order:
-    """The order of an epoch: its seed, its number, and the size of a lane's shuffle buffer."""
+class _Order(NamedTuple):
+    """The order of an epoch."""
 
     seed: int
     epoch: int
     buffer: int  # examples in a lane's shuffle buffer
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Segment:
+class _Segment(NamedTuple):
     """A run of records in one file: skip `skip` records, then take `take`."""
 
     file: str

@@ -57,7 +57,6 @@ def list_forms(contents: str) -> str:
 
 
 def describe_sources() -> str:
-    """Return the help text for all sources."""
     return "; ".join(f"{_form_of(name, kind)} ({kind.help})" for name, kind in kinds().items())
 
 

@@ -87,14 +87,12 @@ class BigQueryReader(TableKind):
 
     @classmethod
     def list_needs(cls, place: str) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
-        apis: tuple[str, ...] = ("bigquerystorage.googleapis.com",)
-        roles: tuple[tuple[str, str], ...] = (
-            ("roles/bigquery.readSessionUser", "bigquery.readsessions.create"),
-        )
+        apis = ["bigquerystorage.googleapis.com"]
+        roles = [("roles/bigquery.readSessionUser", "bigquery.readsessions.create")]
         if _QUERY.fullmatch(place):
-            apis += ("bigquery.googleapis.com",)
-            roles += (("roles/bigquery.jobUser", "bigquery.jobs.create"),)
-        return apis, roles
+            apis.append("bigquery.googleapis.com")
+            roles.append(("roles/bigquery.jobUser", "bigquery.jobs.create"))
+        return tuple(apis), tuple(roles)
 
     @classmethod
     def measure(
@@ -127,7 +125,7 @@ class BigQueryReader(TableKind):
     def blocks(self, file: int) -> Iterator[Block]:
         import pyarrow as pa
 
-        from trainer.data.tables.batches import ArrowBlock
+        from trainer.data.tables.rows import ArrowBlock
 
         with google_errors_as_input(f"{self._place} can't be read", _REMEDY):
             for response in open_client().read_rows(self._streams[file]):

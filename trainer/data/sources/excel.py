@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from trainer.data import storage
 from trainer.data.tables.dialect import Dialect, Sniffed, parse_dialect
-from trainer.data.tables.file_formats import HEAD_BYTES
 from trainer.data.tables.table_source import FileReader
-from trainer.data.tables.text_stream import find_mark
+from trainer.data.tables.text_stream import FORMAT_BYTES, find_mark
 from vertex.errors import InputError, first_line
 from vertex.formats import suggest
 
@@ -112,7 +111,7 @@ def _open(uri: str) -> Any:
         content = storage.read(uri)
         return python_calamine.CalamineWorkbook.from_filelike(io.BytesIO(content))
     except (OSError, python_calamine.CalamineError) as error:
-        head = content[:HEAD_BYTES]
+        head = content[:FORMAT_BYTES]
         if head.lstrip().startswith(b"<"):
             raise InputError(
                 f"{uri} is a web page or XML; open it in Excel, and save it as .xlsx"
@@ -150,7 +149,6 @@ def _list_others(book: Any) -> list[str]:
 
 
 def _list_names(rows: Sequence[tuple[int, list[str]]]) -> tuple[str, ...]:
-    """Return the names in the first row."""
     return tuple(name.strip() for name in rows[0][1]) if rows else ()
 
 

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from trainer.data import storage
-from trainer.data.tables.file_formats import HEAD_BYTES, check_format
 from trainer.data.tables.table_source import FileReader
+from trainer.data.tables.text_stream import FORMAT_BYTES, check_format
 from vertex.errors import InputError
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class ParquetReader(FileReader):
             return tuple(file.schema_arrow.names)
 
     def blocks(self, file: int) -> Iterator[Block]:
-        from trainer.data.tables.batches import BATCH_ROWS, ArrowBlock
+        from trainer.data.tables.rows import BATCH_ROWS, ArrowBlock
 
         row = 1
         with _opened(self._uris[file]) as opened:
@@ -55,7 +55,7 @@ def _opened(uri: str) -> Iterator[Any]:
 
     try:
         with storage.catch_read_errors(uri), storage.open_file(uri, "rb") as file:
-            head = file.read(HEAD_BYTES)
+            head = file.read(FORMAT_BYTES)
             if not head.startswith(b"PAR1"):
                 check_format(uri, head, "parquet")
                 if not re.search(rb"[\0-\x08\x0e-\x1f]", head):

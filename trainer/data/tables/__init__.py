@@ -1,6 +1,6 @@
 """Tables: their schema, the reading of their rows, and the model's inputs.
 
-files to rows        dialect, sniffing and encodings; text_stream, csv_text, batches; rows
+files to rows        dialect, sniffing and encodings; text_stream, csv_text; rows
 the schema           columns, schema_parser; table_source is the base class of sources
 forms of values      number_forms, dates, values; cells and labels read columns by them
 rows to records      parsing, splits, statistics, words

@@ -28,19 +28,20 @@ def parse_values(column: Column, raw: pa.Array, bad: dict[int, str]) -> Any:
     if column.dtype == "string":
         return clean_texts(raw)
     numbers = parse_numbers(column.name, raw, bad, column.number_form)
-
-    def format_value(index: int) -> str:
-        return repr(str(raw[index].as_py())[:SHOWN])
-
     if column.type == "identity":
         fits = (numbers == np.floor(numbers)) & (numbers >= 0) & (numbers < column.buckets)
-        for index in np.flatnonzero(~fits & ~np.isnan(numbers)).tolist():
-            whole = f"a whole number from 0 to {column.buckets - 1}"
-            bad.setdefault(index, f"{column.name} is not {whole}: {format_value(index)}")
+        problem = f"{column.name} is not a whole number from 0 to {column.buckets - 1}"
+        reject(bad, ~fits & ~np.isnan(numbers), problem, raw)
     if column.log:
-        for index in np.flatnonzero(numbers < 0).tolist():
-            bad.setdefault(index, f"{column.name} is below 0, but has log: {format_value(index)}")
+        reject(bad, numbers < 0, f"{column.name} is below 0, but has log", raw)
     return numbers
+
+
+def reject(bad: dict[int, str], unfit: np.ndarray, problem: str, raw: pa.Array = None) -> None:
+    """Add the rows of a mask, bool [n], to `bad`, by index, with the problem and the value."""
+    for index in np.flatnonzero(unfit).tolist():
+        shown = "" if raw is None else f": {str(raw[index].as_py())[:SHOWN]!r}"
+        bad.setdefault(index, problem + shown)
 
 
 def mark_missing(raw: pa.Array, markers: Sequence[str]) -> pa.Array:
@@ -131,5 +132,4 @@ def parse_numbers(
 
 
 def is_list(column: pa.Array) -> bool:
-    """Return whether a column's values are lists."""
     return pa.types.is_list(column.type) or pa.types.is_large_list(column.type)

@@ -1,20 +1,7 @@
 """The schema of a table as in a recipe: columns, crosses, the label and what decides splits.
 
-    columns = [
-        {"name": "trip_miles", "type": "numeric", "log": true},
-        {"name": "price", "type": "numeric", "format": "1.234,56", "units": {"€": 1}},
-        {"name": "hour", "type": "identity", "buckets": 24},
-        {"name": "latitude", "type": "bucketized", "quantiles": 10},
-        {"name": "payment", "type": "vocabulary", "size": 20},
-        {"name": "company", "type": "hashed", "buckets": 100, "embedding": 8},
-        {"name": "comment", "type": "text"},
-    ]
-    crosses = [{"columns": ["hour", "payment"], "buckets": 500}]
-    label = {"column": "tips", "above": 0.2, "times_column": "fare", "classes": ["small", "big"]}
-    split_by = {"group": "taxi_id"}
-
-Nothing in it is evaluated as code: a label is a column, or a comparison of a column with a number
-or another column.
+docs/sources.md has an example of each. Nothing in it is evaluated as code: a label is a column, or
+a comparison of a column with a number or another column.
 """
 
 from __future__ import annotations
@@ -68,15 +55,8 @@ MEANINGS = {
 }
 """The meaning of each type of column."""
 
-DTYPES = {
-    "numeric": "float32",
-    "bucketized": "float32",
-    "identity": "int64",
-    "date": "string",
-    "vocabulary": "string",
-    "hashed": "string",
-    "text": "string",
-}
+_DTYPES = {"numeric": "float32", "bucketized": "float32", "identity": "int64"}
+"""The dtype of each type of column that is not text."""
 MOST_IDS = 2**31 - 1
 """Models get ids as int32."""
 COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
@@ -104,23 +84,20 @@ WEIGHT = "sample_weight"
 """The feature of a record that has its weight."""
 
 
-def format_option(described: str) -> Any:
-    """Return the option `format` of columns and labels."""
-    return option("", help=f"Format of {described}; empty: as Python and ISO 8601 write them.")
+def _format_option(of: str) -> Any:
+    return option("", help=f"Format of {of}; empty: as Python and ISO 8601 write them.")
 
 
-def units_option() -> Any:
-    """Return the option `units` of columns and labels."""
-    return option(
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Numbers:
+    """The options of columns and labels that are numbers."""
+
+    units: dict = option(
         {},
         help='Factor of each text before or after a number, such as {"k": 1000, "€": 1}; a number '
         "without any has the factor 1.",
     )
-
-
-def bounds_option() -> Any:
-    """Return the option `bounds` of columns and labels."""
-    return option(
+    bounds: str = option(
         BOUNDS[0],
         help="How bounds, such as <5 and 10+, are read: as missing, or as the value of the bound.",
         choices=BOUNDS,
@@ -128,7 +105,7 @@ def bounds_option() -> Any:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Column:
+class Column(_Numbers):
     """A column that is an input of the model; KEYS lists the settings of each type."""
 
     name: str = option("", help="Name in the table's header.")
@@ -178,40 +155,29 @@ class Column:
         help="Dimension in the deep part; 0: indicators instead, or none for numbers and texts.",
         minimum=0,
     )
-    format: str = format_option(
+    format: str = _format_option(
         f"numbers ({', '.join(FORMATS)}) or dates (%d/%m/%Y, seconds since 1970, ...)"
     )
-    units: dict = units_option()
-    bounds: str = bounds_option()
     missing: list[str] = option(
         [], help='Texts that stand for a missing value, such as ["NULL", "NA", "?"].'
     )
 
     @functools.cached_property
     def number_form(self) -> NumberForm:
-        """Return the form of a column of numbers."""
         return NumberForm(self.format, self.units, self.bounds)
 
     @functools.cached_property
     def date_form(self) -> DateForm:
-        """Return the form of a column of dates."""
         return DateForm(self.format)
 
     @property
     def dtype(self) -> str:
-        return DTYPES[self.type]
+        return _DTYPES.get(self.type, "string")
 
     @property
     def is_number(self) -> bool:
         """Return whether the column has quantiles: a number, or the day of a date."""
         return self.dtype == "float32" or self.type == "date"
-
-    @property
-    def is_categorical(self) -> bool:
-        """Return whether the column has category ids, by its type or its buckets."""
-        if self.type in ("numeric", "date", "text"):
-            return self.type == "numeric" and bool(self.boundaries or self.quantiles)
-        return True
 
     @property
     def characters(self) -> int:
@@ -252,7 +218,7 @@ class Cross:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Label:
+class Label(_Numbers):
     """A column of classes, of numbers or of several labels, or the comparison of a column.
 
     A comparison is with a number, or with a number times another column.
@@ -276,12 +242,10 @@ class Label:
         help="Classes and labels that differ only in case, width, blanks and a full stop at the "
         "end are one, in lower case.",
     )
-    format: str = format_option(
+    format: str = _format_option(
         f"numbers ({', '.join(FORMATS)}), or {LISTS} for labels that are lists as text, such as "
         "['a', 'b']"
     )
-    units: dict = units_option()
-    bounds: str = bounds_option()
     missing: list[str] = option([], help="Texts that mean that a row has no label.")
     log: bool = option(
         False,
@@ -317,7 +281,6 @@ class Label:
 
     @property
     def is_multilabel(self) -> bool:
-        """Return whether an example may have any number of labels."""
         return self.type == "multilabel"
 
     @property
@@ -391,7 +354,7 @@ class TableSchema:
 
 def list_columns(dataset: Dataset) -> list[Feature]:
     """Return a table's columns in the order of its records; empty for images."""
-    return [feature for feature in dataset.features if feature.kind in DTYPES]
+    return [feature for feature in dataset.features if feature.kind in KEYS]
 
 
 def fold_text(text: str) -> str:

@@ -22,6 +22,7 @@ import pyarrow.csv
 
 from trainer.data.source import DIGEST_BYTES, digest
 from trainer.data.tables.dialect import PLAIN, Dialect
+from trainer.data.tables.number_forms import try_parse
 from trainer.data.tables.rows import Rows
 from trainer.data.tables.text_stream import read_text
 from vertex.errors import InputError
@@ -153,14 +154,6 @@ def _parse_block(block: CsvBlock, wanted: Sequence[str]) -> Rows:
     return parts[0] if len(parts) == 1 else _merge(parts)
 
 
-def _is_utf8(text: bytes) -> bool:
-    try:
-        text.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
 def _merge(parts: Sequence[Rows]) -> Rows:
     """Return rows that were parsed apart in the order of their numbers."""
     numbers = np.concatenate([part.numbers for part in parts])
@@ -190,7 +183,7 @@ def _classify(text: bytes, spans: _Spans, dialect: Dialect) -> tuple[np.ndarray,
     if _has_lone_returns(text):
         returns = np.flatnonzero(codes == _RETURN)
         unusual.append(returns[codes[np.minimum(returns + 1, len(codes) - 1)] != _LINE_END])
-    if not _is_utf8(text):
+    if try_parse(bytes.decode, text) is None:  # It is not UTF-8.
         unusual.append(np.flatnonzero(codes > 127))
     usual = np.ones(len(starts), bool)
     for places in unusual:
@@ -278,7 +271,6 @@ def _read_csv(
 def _parse_row_by_row(
     block: CsvBlock, text: bytes, starts: np.ndarray, ends: np.ndarray, wanted: Sequence[str]
 ) -> Rows:
-    """Parse some rows of a block by the csv module."""
     header = block.names
     numbers = (block.first_line + _count_lines(text, starts)).tolist()
     lines, raw, fields, rejections = [], [], [], []

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from trainer.data.tables.columns import clean_text
 from trainer.data.tables.dates import EPOCHS, DateForm
 from trainer.data.tables.form_finder import FITTING, Found, find_missing, load_forms, tell_words
+from trainer.data.tables.number_forms import try_parse
 
 _FIRST = 20
 """Number of texts that decide which formats are tried."""
@@ -93,7 +94,6 @@ def _list_numbers(numbers: list[str], name: str) -> list[str]:
 
 @functools.cache
 def _formats_by_shape() -> dict[str, list[str]]:
-    """Return the formats of forms.toml by the shape of their dates."""
     dates = load_forms()["dates"]
     by_shape: dict[str, list[str]] = {}
     for format in [*map("".join, itertools.product(dates["date"], dates["time"])), *dates["whole"]]:
@@ -119,7 +119,4 @@ def _read_differently(formats: list[str], texts: list[str]) -> bool:
 
 @functools.lru_cache(1 << 16)
 def _is_date(form: DateForm, text: str) -> bool:
-    try:
-        return bool(form.parse(text))
-    except ValueError:
-        return False
+    return bool(try_parse(form.parse, text))

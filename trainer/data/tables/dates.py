@@ -91,8 +91,7 @@ class DateForm:
     def __post_init__(self) -> None:
         if not self.format or self.is_epoch:
             return
-        names = self._names
-        known = [_SAME.get(name, name) for name in names]
+        known = self._names
         if unknown := [name for name in known if name not in _DIRECTIVES]:
             raise ValueError(f"%{unknown[0]} is not one of %{', %'.join(_DIRECTIVES)}")
         meanings = {"b": "m", "y": "Y", "I": "H"}
@@ -111,30 +110,25 @@ class DateForm:
 
     @property
     def _names(self) -> list[str]:
-        return re.findall("%(.)", self.format, re.DOTALL)
+        return [_SAME.get(name, name) for name in re.findall("%(.)", self.format, re.DOTALL)]
 
     @functools.cached_property
     def parts(self) -> list[str]:
         """Return the directives whose text the groups of `pattern` hold, in their order."""
-        names = [_SAME.get(name, name) for name in self._names]
-        return [name for name in names if _DIRECTIVES[name].startswith("(") and name not in "az"]
+        return [name for name in self._names if name not in "az"]
 
     @functools.cached_property
     def pattern(self) -> str:
         """Return the pattern of dates in the format, in the syntax of re and of RE2."""
         if self.is_epoch:
             return r"^(-?\d{1,14})(?:\.\d+)?$"
-        made = ""
+        made, is_compact = "", re.search("%[YymdHM]%[YymdHM]", self.format)
         for literal, name in re.findall(r"([^%]*)(?:%(.))?", self.format, re.DOTALL):
             made += re.sub(r"\s+", r"\\s+", _escape(literal))
             part = _DIRECTIVES.get(_SAME.get(name, name), "")
             # Without a mark between them, numbers have leading zeros: 20240131.
-            made += part.replace("{1,2}", "{2}") if self._is_compact else part
+            made += part.replace("{1,2}", "{2}") if is_compact else part
         return f"(?i)^{made}$"
-
-    @property
-    def _is_compact(self) -> bool:
-        return bool(re.search("%[YymdHM]%[YymdHM]", self.format))
 
     def parse(self, text: str) -> str:
         """Return a date or time as in the records; raise ValueError if it is none."""
@@ -182,5 +176,4 @@ def count_days(dates: Sequence[str]) -> np.ndarray:
 
 
 def name_day(days: float) -> str:
-    """Return the date of a number of days since 1970."""
     return (datetime.date(1970, 1, 1) + datetime.timedelta(days=int(days))).isoformat()

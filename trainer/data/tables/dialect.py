@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from trainer import fields
 from trainer.fields import option
-from vertex.errors import InputError
+from vertex.errors import InputError, located
 
 _NAMES = {"\t": "tabs", ",": "commas", ";": "semicolons", "|": "pipes"}
 
@@ -114,7 +114,5 @@ class Sniffed(NamedTuple):
 
 def parse_dialect(entry: Mapping[str, Any]) -> Dialect:
     """Check the option `dialect`, and return it; an InputError names the key and what is wrong."""
-    try:
+    with located("dialect"):
         return fields.build(Dialect, entry, owner="it")
-    except InputError as error:
-        raise InputError(f"dialect: {error}") from None

@@ -66,29 +66,11 @@ _RARE = 0.7
 _WESTERN = 1.0
 _FOREIGN = 1.0
 """Log of how much rarer a word is that has letters of another language than most words."""
-_ALPHABETS = tuple(
-    set(letters)
-    for letters in (
-        "äöüß",
-        "àâæçèéêëîïôœùûüÿ",
-        "áéíñóúüªº",
-        "àáâãçéêíóôõúªº",
-        "àèéìîòóù",
-        "àçèéíïòóúü·",
-        "åäöæøéü",
-        "áæéíðóöúýþ",
-        "áèéëïóöü",
-        "ąćęłńóśźż",
-        "áäčďéěíĺľňóôŕřšťúůýž",
-        "áéíóöőúüű",
-        "ćčđšž",
-        "âăîşţ",
-        "âçğıîöşüû\u0307",
-        "ąčėęįšūųž",
-        "āčēģīķļņšūž",
-        "äõöüšž",
-    )
-)
+_ALPHABETS = [set(letters) for letters in (
+    "äöüß", "àâæçèéêëîïôœùûüÿ", "áéíñóúüªº", "àáâãçéêíóôõúªº", "àèéìîòóù", "àçèéíïòóúü·", "åäöæøéü",
+    "áæéíðóöúýþ", "áèéëïóöü", "ąćęłńóśźż", "áäčďéěíĺľňóôŕřšťúůýž", "áéíóöőúüű", "ćčđšž", "âăîşţ",
+    "âçğıîöşüû\u0307", "ąčėęįšūųž", "āčēģīķļņšūž", "äõöüšž",
+)]  # fmt: skip
 """Latin letters beyond ASCII of the languages that write in an encoding of one byte."""
 _SHOWN = 4
 _MOST_WRONG = 0.25
@@ -137,7 +119,7 @@ def find_encoding(uri: str, raw: bytes) -> str:
     western = text.decode("cp1252", "replace")
     if _SIGNS.sub("", western).isascii() and not any(map(_looks_wrong, western.split("\n"))):
         return "cp1252"
-    single = _read_single_bytes(text, b"\n".join(sorted(fields)), len(words))
+    single = _read_single_bytes(text, b"\n".join(sorted(fields)))
     pairs = _read_pairs(text, len(words))
     least = min((reading.wrong for reading in (*single, *pairs)), default=1.0) + 0.02
     single = [reading for reading in single if reading.wrong <= least]
@@ -207,7 +189,7 @@ def _rate(text: bytes, encodings: Iterable[str]) -> dict[str, float]:
     return {str(one["encoding"]): float(one["confidence"]) for one in rated}
 
 
-def _read_single_bytes(text: bytes, context: bytes, words: int) -> list[_EncodingCandidate]:
+def _read_single_bytes(text: bytes, context: bytes) -> list[_EncodingCandidate]:
     confidences = _rate(context, SINGLE_BYTE)
     found: dict[str, _EncodingCandidate] = {}
     for encoding in SINGLE_BYTE:

@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from trainer.data.tables.number_forms import try_parse
 from trainer.data.tables.values import parse_list
 
 FITTING = 0.95
@@ -49,7 +50,6 @@ class Found:
 
 @functools.cache
 def load_forms() -> dict[str, Any]:
-    """Return the content of forms.toml."""
     return tomllib.loads(files(__package__).joinpath("forms.toml").read_text(encoding="utf-8"))
 
 
@@ -74,11 +74,9 @@ def are_lists(rows: Mapping[str, int]) -> bool:
     given = {text: count for text, count in rows.items() if text and text not in markers}
 
     def is_list(text: str) -> bool:
-        try:  # Numbers may be in parentheses, too.
-            is_open = text[0] in "[{" or (text[0] == "(" and ("'" in text or '"' in text))
-            return is_open and parse_list(text) is not None
-        except ValueError:
-            return False
+        # Numbers may be in parentheses, too.
+        is_open = text[0] in "[{" or (text[0] == "(" and ("'" in text or '"' in text))
+        return is_open and try_parse(parse_list, text) is not None
 
     fitting = sum(count for text, count in given.items() if is_list(text))
     return bool(given) and fitting >= FITTING * sum(given.values())

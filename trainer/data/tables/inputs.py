@@ -14,7 +14,6 @@ operations: the same code runs in the input pipeline of any worker of any tf.dis
 in parallel with the training step, and inside the SavedModel.
 """
 
-import contextlib
 import math
 import unicodedata
 from collections.abc import Iterable, Mapping
@@ -26,7 +25,7 @@ import tensorflow as tf
 from trainer.data.schema import Dataset, Feature
 from trainer.data.tables.columns import FEATURES, WHOLE_NUMBER, list_columns
 from trainer.data.tables.dates import AFTERNOON, EPOCHS, FORM, MONTHS, PARTS, PIVOT, DateForm
-from trainer.data.tables.number_forms import parse_number
+from trainer.data.tables.number_forms import parse_number, try_parse
 from trainer.data.tables.values import list_boolean_forms
 from trainer.data.tables.words import list_terms, split_words
 
@@ -128,10 +127,8 @@ def clean_columns(raw: Mapping[str, tf.Tensor], dataset: Dataset) -> dict[str, t
 
 def _list_numbers(texts: Iterable[str], dtype: str) -> list[Any]:
     """Return the texts that are numbers of the type float32 or int64."""
-    numbers = []
-    for text in texts:
-        with contextlib.suppress(ValueError):
-            numbers.append(parse_number(text))
+    parsed = (try_parse(parse_number, text) for text in texts)
+    numbers = [number for number in parsed if number is not None]
     if dtype == "float32":
         return numbers
     return [int(number) for number in numbers if number.is_integer()]
@@ -189,7 +186,6 @@ def list_texts(dataset: Dataset) -> list[Text]:
 
 
 def list_crosses(dataset: Dataset) -> list[Feature]:
-    """Return the crosses of a table's columns."""
     return [feature for feature in dataset.features if feature.kind == "cross"]
 
 

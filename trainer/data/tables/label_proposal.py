@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
+from trainer.data.tables.cells import SHOWN
 from trainer.data.tables.columns import LISTS, fold_text
 from trainer.data.tables.form_finder import are_lists, tell_words
-from trainer.data.tables.number_forms import BOOLEANS, CLOCK, FORMATS, is_number
+from trainer.data.tables.number_forms import BOOLEANS, CLOCK, FORMATS, is_number, try_parse
 from trainer.data.tables.table_sample import (
     MARKED,
     RARE,
     SEPARATORS,
-    SHOWN,
     TableSample,
     Values,
     show_readings,
@@ -142,7 +142,9 @@ def _find_labels(
 ) -> tuple[dict[str, Any], set[str]] | None:
     """Return the settings of several labels in a text, and the labels; None for one class."""
     if are_lists(rows):
-        return {"format": LISTS}, {item for text in rows for item in _try_list(text)}
+        return {"format": LISTS}, {
+            item for text in rows for item in try_parse(parse_list, text, [])
+        }
     cut = [text for text in names if text[0] in "[{(" and not {*text}.isdisjoint(",'\"")]
     if sum(rows.get(text, 1) for text in cut) > MARKED * sum(rows.values()):
         raise InputError(
@@ -172,13 +174,6 @@ def _fold(names: Collection[str]) -> tuple[dict[str, Any], list[str]]:
         f"{', '.join(map(repr, same))} are read as {folded!r}" for folded, same in variants.items()
     )
     return {"ignore_case": True}, [formats.listing(shown)]
-
-
-def _try_list(text: str) -> list[str]:
-    try:
-        return parse_list(text)
-    except ValueError:
-        return []
 
 
 def _show_entry(name: str, settings: Mapping[str, Any]) -> str:

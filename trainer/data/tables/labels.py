@@ -6,16 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trainer.data.tables.cells import (
-    SHOWN,
-    clean_texts,
-    is_list,
-    mark_missing,
-    parse_distinct,
-    parse_numbers,
-    parse_values,
-    to_texts,
-)
+from trainer.data.tables import cells
 from trainer.data.tables.columns import COMPARISONS, LISTS, Label, fold_text
 from trainer.data.tables.statistics import ColumnStatistics
 from trainer.data.tables.values import parse_list
@@ -30,9 +21,8 @@ def parse_labels(label: Label, columns: Mapping[str, pa.Array], bad: dict[int, s
     if label.is_multilabel:
         return _parse_label_sets(label, columns, bad)
     if label.number:
-        numbers = parse_values(label.number, columns[label.column], bad)
-        for index in np.flatnonzero(np.isnan(numbers)).tolist():
-            bad.setdefault(index, f"no label, {label.column} is missing")
+        numbers = cells.parse_values(label.number, columns[label.column], bad)
+        cells.reject(bad, np.isnan(numbers), f"no label, {label.column} is missing")
         return pa.array(numbers)
     names, codes = _parse_classes(label, columns, bad)
     # A row without a class is in `bad`, whatever its label here.
@@ -84,20 +74,14 @@ def _parse_classes(
             names = encoded.dictionary.to_pylist()
             codes = encoded.indices.to_numpy(zero_copy_only=False)
         missing = pc.equal(texts, "").to_numpy(zero_copy_only=False)
-        for index in np.flatnonzero(missing | (codes < 0)).tolist():
-            if missing[index]:
-                reason = f"no label, {label.column} is missing"
-            else:
-                text = texts[index].as_py()[:SHOWN]
-                reason = f"label {label.column} is not in classes: {text!r}"
-            bad.setdefault(index, reason)
+        cells.reject(bad, missing, f"no label, {label.column} is missing")
+        cells.reject(bad, codes < 0, f"label {label.column} is not in classes", texts)
         return names, codes
-    sides = {label.column: parse_values(label.compared, columns[label.column], bad)}
+    sides = {label.column: cells.parse_values(label.compared, columns[label.column], bad)}
     if other := label.times_column:
-        sides[other] = parse_numbers(other, columns[other], bad)
+        sides[other] = cells.parse_numbers(other, columns[other], bad)
     for name, side in sides.items():
-        for index in np.flatnonzero(np.isnan(side)).tolist():
-            bad.setdefault(index, f"no label, {name} is missing")
+        cells.reject(bad, np.isnan(side), f"no label, {name} is missing")
     ((name, number),) = label.comparisons.items()
     bound = number * sides.get(label.times_column, 1.0)
     is_true = COMPARISONS[name](sides[label.column], bound)
@@ -107,14 +91,14 @@ def _parse_classes(
 def _mark_missing(label: Label, raw: pa.Array) -> pa.Array:
     """Return values with null in place of the texts that mean that a row has no label."""
     if not (label.missing and label.ignore_case):
-        return mark_missing(raw, label.missing)
+        return cells.mark_missing(raw, label.missing)
     markers = pa.array(list(map(fold_text, label.missing)), pa.string())
     return pc.if_else(pc.is_in(_to_names(label, raw), markers), pa.scalar(None, raw.type), raw)
 
 
 def _to_names(label: Label, raw: pa.Array) -> pa.Array:
     """Return names of classes or labels as text, "" where missing."""
-    texts = clean_texts(raw)
+    texts = cells.clean_texts(raw)
     if not label.ignore_case:
         return texts
     coded = texts.dictionary_encode()
@@ -135,20 +119,22 @@ def _parse_label_sets(
     else:
         raw = columns[label.column]
         n = len(raw)
-        if not is_list(raw):
+        if not cells.is_list(raw):
             raw = _mark_missing(label, raw)
-        if label.format == LISTS and not is_list(raw):
-            raw = parse_distinct(to_texts(raw), parse_list, f"{label.column} is not a list", bad)
+        if label.format == LISTS and not cells.is_list(raw):
+            raw = cells.parse_distinct(
+                cells.to_texts(raw), parse_list, f"{label.column} is not a list", bad
+            )
             raw = raw.cast(pa.list_(pa.string()))
-        elif not is_list(raw):
-            raw = pc.split_pattern(to_texts(raw), label.separator)
+        elif not cells.is_list(raw):
+            raw = pc.split_pattern(cells.to_texts(raw), label.separator)
         rows, names = raw.value_parent_indices().to_numpy(), _to_names(label, raw.flatten())
     given = pc.not_equal(names, "").to_numpy(zero_copy_only=False)
     rows, names = rows[given], names.filter(pa.array(given))
     if label.classes:
         unknown = pc.invert(pc.is_in(names, pa.array(label.classes))).to_numpy(zero_copy_only=False)
         for index, name in zip(rows[unknown].tolist(), names.filter(unknown), strict=True):
-            text = name.as_py()[:SHOWN]
+            text = name.as_py()[: cells.SHOWN]
             bad.setdefault(index, f"label {label.column} is not in classes: {text!r}")
     # Each label once, in a fixed order.
     table = pa.table({"row": rows, "name": names}).group_by(["row", "name"]).aggregate([])
@@ -164,7 +150,7 @@ def _read_indicators(
     """Return a row and a label's name for each 1."""
     rows, names = [], []
     for name in label.indicators:
-        numbers = parse_numbers(name, columns[name], bad)
+        numbers = cells.parse_numbers(name, columns[name], bad)
         for index in np.flatnonzero(~np.isnan(numbers) & (numbers != 0) & (numbers != 1)).tolist():
             bad.setdefault(index, f"label {name} is neither 0 nor 1: {numbers[index]:g}")
         rows.append(np.flatnonzero(numbers == 1))

@@ -24,6 +24,7 @@ from trainer.data.tables.number_forms import (
     normalize,
     split_amounts,
     split_number,
+    try_parse,
 )
 from vertex import formats
 
@@ -195,7 +196,8 @@ def _find_form(
         count = sum(rows[text] for text in tried.bare)
         found.notes.append(f"{formats.number_of(count, 'rows')} without a unit: the factor is 1")
     form = NumberForm(tried.format, units)
-    if example := next((text for text in tried.ranges if _reads(form, text)), ""):
+    ranges = (text for text in tried.ranges if try_parse(form.parse, text) is not None)
+    if example := next(ranges, ""):
         means = formats.number_of(ranged, "rows")
         found.notes.append(f"{means} such as {example!r}: the mean, {form.parse(example):.15g}")
     if tried.bounded:
@@ -217,7 +219,7 @@ def _complete(
     found = found or Found({})
     known = {key: settings[key] for key in FORM_KEYS if key in settings}
     form = NumberForm(**known)
-    words = [text for text in texts if not _reads(form, text)]
+    words = [text for text in texts if try_parse(form.parse, text) is None]
     total = sum(rows[text] for text in texts)
     odd = [word for word in words if any(map(str.isdigit, word))]
     found.unread = sum(rows[word] for word in words)
@@ -235,14 +237,6 @@ def _complete(
         count = formats.number_of(numbered, "rows")
         found.notes.append(f"{count} in another form, such as {odd[0][:40]!r}: they are rejected")
     return found
-
-
-def _reads(form: NumberForm, text: str) -> bool:
-    try:
-        form.parse(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _drop_plain(settings: dict[str, Any]) -> dict[str, Any]:
@@ -271,7 +265,8 @@ def _split_normal(text: str, format: str) -> list[NumberWithUnits]:
     except ValueError:
         return []
     units, problem = _find_units(collections.Counter((part.prefix, part.suffix) for part in parts))
-    return parts if not problem and _reads(NumberForm(format, units), text) else []
+    reads = try_parse(NumberForm(format, units).parse, text) is not None
+    return parts if reads and not problem else []
 
 
 def _are_units(prefix: str, suffix: str) -> bool:
@@ -411,7 +406,6 @@ def _decide_points(
 
 
 def _choose(found: Found, settings: dict[str, Any], format: str, why: str) -> None:
-    """Set the format that the other columns of the table suggest."""
     found.settings = {**settings, "format": format}
     found.notes.append(f"{why}, as other columns have decimal commas")
     found.alternatives.append(_drop_plain(settings) or {"format": _PLAIN})
@@ -443,6 +437,5 @@ def suggest_forms(reasons: Iterable[str]) -> str:
 
 
 def _to_toml(value: Any) -> str:
-    """Return text, or a list or a table of texts and numbers, in TOML."""
     text = json.dumps(value, ensure_ascii=False)
     return text.replace('": ', '" = ') if isinstance(value, dict) else text

@@ -13,15 +13,14 @@ is not a number.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import itertools
 import math
 import re
 import unicodedata
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 MAX_FLOAT = 3.4028234663852886e38
 """The largest float32."""
@@ -71,12 +70,17 @@ def parse_number(text: str) -> float:
     return number
 
 
+def try_parse(parse: Callable[[Any], Any], text: Any, default: Any = None) -> Any:
+    """Return what a text is parsed to; the default if that raises ValueError."""
+    try:
+        return parse(text)
+    except ValueError:
+        return default
+
+
 def is_number(text: str) -> bool:
     """Return whether `parse_number` reads text as a number that is not missing."""
-    try:
-        return not math.isnan(parse_number(text))
-    except ValueError:
-        return False
+    return not math.isnan(try_parse(parse_number, text, math.nan))
 
 
 class NumberWithUnits(NamedTuple):
@@ -124,15 +128,11 @@ class NumberForm:
         try:
             number = self._scale(self._split(text))
         except ValueError:
-            number = self._parse_several(text)
+            amounts = try_parse(self._parse_amounts, text)
+            number = self._parse_range(text) if amounts is None else amounts
         if abs(number) > MAX_FLOAT:
             raise ValueError
         return number
-
-    def _parse_several(self, text: str) -> float:
-        with contextlib.suppress(ValueError):
-            return self._parse_amounts(text)
-        return self._parse_range(text)
 
     def _parse_amounts(self, text: str) -> float:
         """Return the sum of amounts, each in a smaller unit than the one before."""
@@ -204,7 +204,7 @@ def split_number(text: str, format: str) -> NumberWithUnits:
         head, rest = head[:-1], f"0{decimal}{rest}"
     head = head.strip()
     for sign in (head[:1], head[-1:]):
-        if sign in ("-", "+") and sign in (head[:1], head[-1:]):
+        if sign in ("-", "+"):
             is_negative ^= sign == "-"
             head = (head[1:] if head[:1] == sign else head[:-1]).strip()
             break

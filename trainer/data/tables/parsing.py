@@ -15,6 +15,7 @@ is rejected by its key; a missing value of a column is no reason to reject a row
 missing.
 """
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -24,7 +25,7 @@ import pyarrow.compute as pc
 
 from trainer.data.records import encode_features
 from trainer.data.source import DIGEST_BYTES, Rejection, digest
-from trainer.data.tables.cells import parse_numbers, parse_values
+from trainer.data.tables.cells import parse_numbers, parse_values, reject
 from trainer.data.tables.columns import FEATURES, WEIGHT, Column, TableSchema
 from trainer.data.tables.labels import count_labels, parse_labels, store_labels
 from trainer.data.tables.rows import Block
@@ -87,9 +88,8 @@ def parse_block(
         }
     )
     weights = numbers.astype(np.uint64) + np.frombuffer(digest(name.encode()), np.uint64)[0]
-    return rows, Totals(
-        counts=totals.counts,
-        labels=totals.labels,
+    return rows, dataclasses.replace(
+        totals,
         rejections=[Rejection(f"{name}:{number}", reason) for number, reason in sorted(rejected)],
         content=(halves * (weights * np.uint64(2) + np.uint64(1))[:, None]).sum(axis=0),
         statistics=[*statistics, *totals.statistics],
@@ -100,16 +100,15 @@ def parse_block(
 
 def find_headers(columns: Mapping[str, pa.Array]) -> list[int]:
     """Return the rows that repeat the header, as in files that were joined, by index."""
-    repeats = None
+    repeats: Any = pa.scalar(bool(columns))
     for name, column in columns.items():
-        is_name = None
-        if pa.types.is_string(column.type):
-            # A file that was joined may begin with a byte order mark.
-            is_name = pc.is_in(column, pa.array([name, f"\ufeff{name}"]))
-        if is_name is None or not pc.any(is_name).as_py():
+        if not pa.types.is_string(column.type):
             return []
-        repeats = is_name if repeats is None else pc.and_kleene(repeats, is_name)
-    return [] if repeats is None else pc.indices_nonzero(repeats).to_pylist()
+        # A file that was joined may begin with a byte order mark.
+        repeats = pc.and_(repeats, pc.is_in(column, pa.array([name, f"\ufeff{name}"])))
+        if not pc.any(repeats).as_py():
+            return []
+    return pc.indices_nonzero(repeats).to_pylist()
 
 
 def _encode_entries(
@@ -136,8 +135,7 @@ def _encode_entries(
 def _parse_weights(name: str, raw: pa.Array, bad: dict[int, str]) -> np.ndarray:
     """Return weights, float64 [n]; add rows without one, or with one below 0, to `bad`."""
     weights = parse_numbers(name, raw, bad)
-    for index in np.flatnonzero(np.isnan(weights)).tolist():
-        bad.setdefault(index, f"no weight, {name} is missing")
+    reject(bad, np.isnan(weights), f"no weight, {name} is missing")
     for index in np.flatnonzero(weights < 0).tolist():
         bad.setdefault(index, f"weight {name} is below 0: {weights[index]:g}")
     return weights

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from trainer.data.tables.cells import SHOWN
 from trainer.data.tables.columns import clean_text
 from trainer.data.tables.form_finder import are_lists, are_sentences, tell_words
 from trainer.data.tables.label_proposal import FEW_CLASSES, is_whole_numbers, propose_label
@@ -25,7 +26,6 @@ from trainer.data.tables.table_sample import (
     EXAMPLES,
     MOST_INDICATORS,
     MOST_VALUES,
-    SHOWN,
     TableSample,
     Values,
     reader_of,
@@ -86,7 +86,6 @@ class Proposal:
 
     @property
     def columns(self) -> list[dict[str, Any]]:
-        """Return the columns as a recipe has them."""
         return [one.column for one in self.described if one.column]
 
     @property
@@ -149,15 +148,18 @@ def _describe_column(values: Values) -> Described:
     described = Described(values.name, {})
     column, described.reason = _choose_type(values, described)
     if not described.reason:
-        missing = {"missing": values.markers} if values.markers else {}
-        described.column = {"name": values.name, **missing, **column}
-        if "missing" in described.column:  # Last, as it is long.
-            described.column["missing"] = described.column.pop("missing")
+        if missing := column.pop("missing", values.markers):  # Last, as it is long.
+            column["missing"] = missing
+        described.column = {"name": values.name, **column}
     return _show(values, described)
 
 
 def _choose_type(values: Values, described: Described) -> tuple[dict[str, Any], str]:
     """Return the type and settings of a column, or the reason to leave it out."""
+
+    def numeric(settings: dict[str, Any]) -> dict[str, Any]:
+        return {"name": values.name, "type": "numeric", **settings}
+
     present, names, found, dates = values.present, values.names, values.found, values.dates
     if len(present) < 0.02 * values.rows:
         return {}, "is almost always missing"
@@ -178,25 +180,20 @@ def _choose_type(values: Values, described: Described) -> tuple[dict[str, Any], 
         described.notes += dates.notes
         if values.numbers is not None:
             assert found
-            numeric = {"name": values.name, "type": "numeric", **found.settings}
-            described.alternatives = [numeric]
+            described.alternatives = [numeric(found.settings)]
         return {"type": "date", "quantiles": 16, **dates.settings}, ""
     if found and found.readings:
-        described.alternatives = [
-            {"name": values.name, "type": "numeric", **reading} for reading in found.readings
-        ]
+        described.alternatives = list(map(numeric, found.readings))
         return {}, show_readings(values.given, described.alternatives)
     if found:
         described.notes += found.notes
-        described.alternatives = [
-            {"name": values.name, "type": "numeric", **other} for other in found.alternatives
-        ]
+        described.alternatives = list(map(numeric, found.alternatives))
     if values.numbers is not None:
         assert found
         return _describe_numbers(values, values.numbers, repeated, found.settings, described)
     if found and found.fits and not values.is_padded:
         described.notes = ["read as names: few distinct values, and words are frequent"]
-        described.alternatives = [{"name": values.name, "type": "numeric", **found.settings}]
+        described.alternatives = [numeric(found.settings)]
     if values.is_padded:
         described.notes.append("read as names: codes with leading zeros")
     spaces = np.mean([text.count(" ") for text in names])
@@ -216,7 +213,6 @@ def _choose_type(values: Values, described: Described) -> tuple[dict[str, Any], 
 def _describe_names(
     values: Values, repeated: float, described: Described
 ) -> tuple[dict[str, Any], str]:
-    """Return the type and settings of a column of names, or the reason to leave it out."""
     names = values.names
     if repeated > 0.9 and len(values.present) > 100:
         return {}, described.notes[0] if described.notes else _LIKE_A_KEY

@@ -26,7 +26,7 @@ from trainer.data.tables.columns import (
 from trainer.data.tables.dates import EPOCHS, DateForm
 from trainer.data.tables.dialect import parse_dialect
 from trainer.data.tables.number_forms import FORMATS
-from vertex.errors import InputError
+from vertex.errors import InputError, located
 from vertex.formats import suggest
 
 
@@ -46,9 +46,10 @@ def parse_schema(options: SourceOptions) -> TableSchema:
     parsed = [_parse_column(f"columns[{i}]", item) for i, item in enumerate(listed)]
     _check_names("columns", [column.name for column in parsed])
     by_name = {column.name: column for column in parsed}
-    crosses = [
-        _parse_cross(f"crosses[{i}]", item, by_name) for i, item in enumerate(options.crosses)
-    ]
+    crosses = []
+    for i, item in enumerate(options.crosses):
+        with located(f"crosses[{i}]"):
+            crosses.append(_parse_cross(item, by_name))
     _check_names("columns and crosses", [*by_name, *(cross.name for cross in crosses)])
     label = _parse_label(options.label, by_name)
     split_by = _parse_split_by(options.split_by, label, by_name)
@@ -85,7 +86,7 @@ def check_path_pattern(options: SourceOptions) -> None:
 
     Without a label, it is the only way to split images of one folder.
     """
-    split_by = _build(SplitBy, "split_by", options.split_by, owner="it")
+    split_by = _build_split_by(options.split_by)
     if options.split_by and not options.label and not split_by.path:
         raise InputError(
             f"split_by={options.split_by} names a column of labels.csv, but label names none; set "
@@ -102,107 +103,97 @@ def check_path_pattern(options: SourceOptions) -> None:
 def _parse_column(location: str, entry: Mapping[str, Any]) -> Column:
     if not entry.get("name"):
         raise InputError(f"{location}: 'name' is missing in {entry}")
-    location, kind = f"{location} ({entry['name']!r})", str(entry.get("type", ""))
-    if kind not in KEYS:
-        raise InputError(f"{location}: type={kind!r} is not a type of column{suggest(kind, KEYS)}")
-    allowed = ("name", "type", *KEYS[kind])
-    for key in entry:
-        if key not in allowed:
-            raise InputError(f"{location}: a {kind} column takes no {key!r}{suggest(key, allowed)}")
-    column = _build(Column, location, entry)
-    column = dataclasses.replace(
-        column,
-        values=list(map(clean_text, column.values)),
-        missing=list(map(clean_text, column.missing)),
-    )
-    if column.boundaries and column.quantiles:
-        raise InputError(f"{location}: set boundaries or quantiles, not both")
-    if column.quantiles == 1:
-        raise InputError(f"{location}: quantiles=1 puts all values into one bucket; use 2 or more")
-    if kind == "bucketized" and not (column.boundaries or column.quantiles):
-        raise InputError(f"{location}: a bucketized column needs boundaries or quantiles")
-    if sorted(set(column.boundaries)) != column.boundaries:
-        raise InputError(f"{location}: boundaries={column.boundaries} must be in ascending order")
-    if kind in ("identity", "hashed") and not column.buckets:
-        raise InputError(f"{location}: buckets is missing; set the number of ids")
-    check_form(location, column)
-    _check_names(f"{location}: values", column.values)
-    _check_names(f"{location}: missing", column.missing)
-    return column
+    kind = str(entry.get("type", ""))
+    with located(f"{location} ({entry['name']!r})"):
+        if kind not in KEYS:
+            raise InputError(f"type={kind!r} is not a type of column{suggest(kind, KEYS)}")
+        allowed = ("name", "type", *KEYS[kind])
+        for key in entry:
+            if key not in allowed:
+                raise InputError(f"a {kind} column takes no {key!r}{suggest(key, allowed)}")
+        column = fields.build(Column, entry)
+        values, missing = (list(map(clean_text, of)) for of in (column.values, column.missing))
+        if column.boundaries and column.quantiles:
+            raise InputError("set boundaries or quantiles, not both")
+        if column.quantiles == 1:
+            raise InputError("quantiles=1 puts all values into one bucket; use 2 or more")
+        if kind == "bucketized" and not (column.boundaries or column.quantiles):
+            raise InputError("a bucketized column needs boundaries or quantiles")
+        if sorted(set(column.boundaries)) != column.boundaries:
+            raise InputError(f"boundaries={column.boundaries} must be in ascending order")
+        if kind in ("identity", "hashed") and not column.buckets:
+            raise InputError("buckets is missing; set the number of ids")
+        check_form(column)
+        _check_names("values", values)
+        _check_names("missing", missing)
+    return dataclasses.replace(column, values=values, missing=missing)
 
 
-def check_form(location: str, column: Column) -> None:
+def check_form(column: Column) -> None:
     """Raise InputError for a format or units that no value of the column's type has."""
     if column.type == "date":
-        _check_date_format(location, column.format)
+        _check_date_format(column.format)
         return
     if column.format and column.format not in FORMATS:
         raise InputError(
-            f"{location}: format={column.format!r} is not a format of numbers; use one of "
+            f"format={column.format!r} is not a format of numbers; use one of "
             f"{', '.join(map(repr, FORMATS))}"
         )
     for unit, factor in column.units.items():
         is_number = isinstance(factor, (int, float)) and not isinstance(factor, bool)
         if not is_number or not 0 < factor < math.inf:
-            raise InputError(
-                f"{location}: units: the factor of {unit!r} is {factor!r}; use a number above 0"
-            )
+            raise InputError(f"units: the factor of {unit!r} is {factor!r}; use a number above 0")
         if not unit.strip() or re.match(r"[\d(<>+-]", unit.strip()):
             raise InputError(
-                f"{location}: units: {unit!r} is not a unit; use the text before or after a "
-                "number, such as km; a number without a unit has the factor 1"
+                f"units: {unit!r} is not a unit; use the text before or after a number, such as "
+                "km; a number without a unit has the factor 1"
             )
 
 
-def _check_date_format(location: str, format: str) -> None:
+def _check_date_format(format: str) -> None:
     try:
         DateForm(format)
     except ValueError as error:
         raise InputError(
-            f"{location}: format={format!r} is not a format of dates ({error}); use directives of "
-            f"strptime, such as %d/%m/%Y, or one of {', '.join(EPOCHS)}"
+            f"format={format!r} is not a format of dates ({error}); use directives of strptime, "
+            f"such as %d/%m/%Y, or one of {', '.join(EPOCHS)}"
         ) from None
 
 
-def _parse_cross(location: str, entry: Mapping[str, Any], columns: Mapping[str, Column]) -> Cross:
-    cross = _build(Cross, location, entry, owner="a cross")
+def _parse_cross(entry: Mapping[str, Any], columns: Mapping[str, Column]) -> Cross:
+    cross = fields.build(Cross, entry, owner="a cross")
     if len(set(cross.columns)) < 2 or len(set(cross.columns)) != len(cross.columns):
-        raise InputError(
-            f"{location}: columns={cross.columns} must name two or more different columns"
-        )
+        raise InputError(f"columns={cross.columns} must name two or more different columns")
     for name in cross.columns:
         if name not in columns:
-            raise InputError(f"{location}: {name!r} is not one of columns{suggest(name, columns)}")
-        if columns[name].type in ("text", "date"):
+            raise InputError(f"{name!r} is not one of columns{suggest(name, columns)}")
+        column = columns[name]
+        if column.type in ("text", "date"):
             raise InputError(
-                f"{location}: {name!r} is a {columns[name].type}, which has no categories to "
-                "cross; take it out, or make it a vocabulary or hashed column"
+                f"{name!r} is a {column.type}, which has no categories to cross; take it out, or "
+                "make it a vocabulary or hashed column"
             )
-        if not columns[name].is_categorical:
+        if column.type == "numeric" and not (column.boundaries or column.quantiles):
             raise InputError(
-                f"{location}: {name!r} is numeric; set its boundaries or quantiles, so that it has "
-                "buckets to cross"
+                f"{name!r} is numeric; set its boundaries or quantiles, so that it has buckets to "
+                "cross"
             )
     return cross
 
 
 def _parse_label(entry: Mapping[str, Any], columns: Mapping[str, Column]) -> Label:
-    label = _build(Label, "label", entry, owner="a label")
-    _check_fit(label)
+    with located("label"):
+        label = fields.build(Label, entry, owner="a label")
+        _check_fit(label)
+        if label.is_multilabel:
+            _check_multilabel(label)
+        else:
+            check_form(label.compared)
     compared = list(label.comparisons)
-    if label.is_multilabel:
-        _check_multilabel(label)
-    elif not label.column:
+    if not (label.column or label.is_multilabel):
         raise InputError(
             f'label={entry} names no column; use {{"column": "class"}}, or a comparison such as '
             '{"column": "tips", "above": 0.2, "times_column": "fare"}'
-        )
-    if not label.is_multilabel:
-        check_form("label", label.compared)
-    elif label.format not in ("", LISTS):
-        raise InputError(
-            f"label: format={label.format!r} is not a format of several labels; use {LISTS!r} for "
-            "lists, such as ['a', 'b'], or set separator"
         )
     for name in (label.column, *label.indicators):
         if name in columns:
@@ -236,7 +227,7 @@ def _check_fit(label: Label) -> None:
         is_set = getattr(label, field.name) != fields.default_of(field)
         if is_set and fitting and label.type not in fitting:
             raise InputError(
-                f"label: {field.name} does not fit type={label.type!r}; leave it out, or set "
+                f"{field.name} does not fit type={label.type!r}; leave it out, or set "
                 f'"type": "{fitting[0]}"'
             )
 
@@ -244,19 +235,23 @@ def _check_fit(label: Label) -> None:
 def _check_multilabel(label: Label) -> None:
     if bool(label.column) == bool(label.indicators):
         raise InputError(
-            "label: several labels are in one column, or in indicators, columns of 0 and 1; name "
-            "either"
+            "several labels are in one column, or in indicators, columns of 0 and 1; name either"
         )
     if label.indicators and label.classes:
-        raise InputError("label: indicators name the classes themselves; leave classes out")
+        raise InputError("indicators name the classes themselves; leave classes out")
     if not label.separator:
-        raise InputError("label: separator is empty; set the text between two labels")
+        raise InputError("separator is empty; set the text between two labels")
+    if label.format not in ("", LISTS):
+        raise InputError(
+            f"format={label.format!r} is not a format of several labels; use {LISTS!r} for lists, "
+            "such as ['a', 'b'], or set separator"
+        )
 
 
 def _parse_split_by(
     entry: Mapping[str, Any], label: Label, columns: Mapping[str, Column]
 ) -> SplitBy:
-    split_by = _build(SplitBy, "split_by", entry, owner="it")
+    split_by = _build_split_by(entry)
     ways = (split_by.group, split_by.column, split_by.time, split_by.path)
     if entry and sum(map(bool, ways)) != 1:
         raise InputError(
@@ -265,7 +260,8 @@ def _parse_split_by(
         )
     if split_by.format and not split_by.time:
         raise InputError("split_by: format is that of a time; name its column as time")
-    _check_date_format("split_by", split_by.format)
+    with located("split_by"):
+        _check_date_format(split_by.format)
     if split_by.name in label.columns:
         raise InputError(
             f"split_by={entry} names a column of the label, so that a class would be in one split "
@@ -286,8 +282,6 @@ def _check_names(what: str, names: Sequence[str]) -> None:
             raise InputError(f"{what}: {name!r} is {problem}; list each name once")
 
 
-def _build(cls: type[Any], location: str, entry: Mapping[str, Any], owner: str = "") -> Any:
-    try:
-        return fields.build(cls, entry, owner=owner)
-    except InputError as error:
-        raise InputError(f"{location}: {error}") from None
+def _build_split_by(entry: Mapping[str, Any]) -> SplitBy:
+    with located("split_by"):
+        return fields.build(SplitBy, entry, owner="it")

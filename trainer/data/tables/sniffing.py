@@ -19,11 +19,12 @@ from trainer.data import storage
 from trainer.data.tables import csv_text
 from trainer.data.tables.dialect import PLAIN, Dialect, Sniffed, parse_dialect
 from trainer.data.tables.encodings import find_encoding
-from trainer.data.tables.file_formats import check_format
+from trainer.data.tables.number_forms import try_parse
 from trainer.data.tables.text_stream import (
     HEAD_BYTES,
     INVALID,
     DialectError,
+    check_format,
     decode,
     find_mark,
     is_damaged,
@@ -56,7 +57,6 @@ _TOTAL = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 """A word of a total or a mean, and what follows it in a field."""
-_QUOTING = ("quote", "escape", "skip_initial_space")
 _LATER_BYTES = 1 << 14
 """Size of the ends of each file but the first that are compared with the dialect."""
 _COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".zip")
@@ -70,7 +70,6 @@ class _SampledRow(NamedTuple):
 
     @property
     def filled(self) -> list[str]:
-        """Return the fields that are not blank."""
         return [field.strip() for field in self.fields if field.strip()]
 
     def __str__(self) -> str:
@@ -214,10 +213,10 @@ def _check_rows(uri: str, dialect: Dialect, size: int) -> None:
         # Few rows may be wrong; they are rejected one by one.
         if given.wrong - best.wrong > max(1, 0.01 * len(given.rows)):
             found = sniff(uri, known).dialect
-            if any(getattr(found, key) != getattr(dialect, key) for key in _QUOTING):
-                raise DialectError(
-                    f"{uri}: {found.describe() or 'its fields are quoted otherwise'}"
-                )
+            quoting = ("quote", "escape", "skip_initial_space")
+            if any(getattr(found, key) != getattr(dialect, key) for key in quoting):
+                problem = found.describe() or "its fields are quoted otherwise"
+                raise DialectError(f"{uri}: {problem}")
     if not is_large:
         rows = [row for row in rows if row.line >= dialect.skip_rows]
         _check_footer(uri, rows, list(_read_rows(last, dialect)) if tail else rows, dialect)
@@ -288,14 +287,8 @@ def _find_width(rows: Iterable[_SampledRow]) -> tuple[int, int]:
 
 
 def _select_table(rows: Sequence[_SampledRow]) -> list[_SampledRow]:
-    """Return the rows that have the most common number of fields."""
     width, _ = _find_width(rows)
     return [row for row in rows if len(row.fields) == width]
-
-
-def _read(text: str, settings: Mapping[str, Any]) -> _DialectCandidate:
-    dialect = parse_dialect(settings)
-    return _rate(dialect, list(itertools.islice(_read_rows(text, dialect), _ROWS)))
 
 
 def _rate(dialect: Dialect, rows: list[_SampledRow]) -> _DialectCandidate:
@@ -307,17 +300,13 @@ def _rate(dialect: Dialect, rows: list[_SampledRow]) -> _DialectCandidate:
         quote
         for row in rows
         if len(row.fields) == width
-        for quote in {f[0] for f in row.filled if _is_quoted(f)}
+        for quote in {f[0] for f in row.filled if len(f) > 1 and f[0] == f[-1] and f[0] in "\"'"}
     )
     # Apostrophes are also text.
     apostrophes = quoted["'"] if quoted["'"] > len(rows) / 2 else 0
     return _DialectCandidate(
         dialect, rows, width, count / max(1, len(rows)), bad, bad + quoted['"'] + apostrophes
     )
-
-
-def _is_quoted(field: str) -> bool:
-    return len(field) > 1 and field[0] == field[-1] and field[0] in "\"'"
 
 
 def _find_fields(uri: str, text: str, known: dict[str, Any]) -> Dialect:
@@ -362,7 +351,8 @@ def _find_quotes(text: str, known: dict[str, Any]) -> _DialectCandidate:
     found = None
     for quote, skip, escape in itertools.product(quotes, blanks, escapes):
         way = {"quote": quote, "skip_initial_space": skip, "escape": escape}
-        reading = _read(text, {**way, **known})
+        dialect = parse_dialect({**way, **known})
+        reading = _rate(dialect, list(itertools.islice(_read_rows(text, dialect), _ROWS)))
         if found is None or reading.wrong < found.wrong:
             found = reading
         if not found.wrong:
@@ -518,10 +508,7 @@ def _to_number(text: str, point: str) -> float | None:
     """Return the number that a text with this decimal point contains, whatever its unit."""
     if not _is_number(text.strip()):
         return None
-    try:
-        return float(re.sub(rf"[^\d{point}-]", "", text).replace(",", "."))
-    except ValueError:
-        return None
+    return try_parse(float, re.sub(rf"[^\d{point}-]", "", text).replace(",", "."))
 
 
 def _is_example(row: _SampledRow, table: Sequence[_SampledRow]) -> bool:
@@ -568,9 +555,4 @@ def _list_notes(
 
 def _decode_again(text: str) -> str:
     """Return text that was UTF-8, read as cp1252 and saved in UTF-8; empty if it was not."""
-    if text.isascii():
-        return ""
-    try:
-        return text.encode("cp1252").decode()
-    except UnicodeError:
-        return ""
+    return "" if text.isascii() else try_parse(lambda it: it.encode("cp1252").decode(), text, "")

@@ -22,7 +22,7 @@ from trainer.data.source import digest, parse_split_name
 from trainer.data.tables.cells import SHOWN, clean_texts, to_texts
 from trainer.data.tables.columns import TableSchema, clean_text
 from trainer.data.tables.dates import DateForm
-from trainer.data.tables.number_forms import parse_number
+from trainer.data.tables.number_forms import parse_number, try_parse
 from trainer.data.tables.rows import Block
 from trainer.data.tables.statistics import Sample
 from vertex import formats
@@ -117,13 +117,8 @@ def parse_time(text: str, form: DateForm) -> float:
 
 def parse_times(texts: Sequence[str], form: DateForm) -> np.ndarray:
     """Return times as `parse_time` does, float64 [n]; NaN where that is impossible."""
-    values = np.full(len(texts), math.nan)
-    for index, text in enumerate(texts):
-        try:
-            values[index] = parse_time(text, form)
-        except ValueError:
-            continue
-    return values
+    parse = functools.partial(parse_time, form=form)
+    return np.array([try_parse(parse, text, math.nan) for text in texts], float)
 
 
 def scan_times(block: Block, column: str) -> Sample:

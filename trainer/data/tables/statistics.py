@@ -9,7 +9,6 @@ import collections
 import fractions
 import functools
 import itertools
-import math
 import zlib
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +19,7 @@ import pyarrow.compute as pc
 from trainer.data.schema import SPLITS
 from trainer.data.tables.columns import Column
 from trainer.data.tables.dates import count_days
-from trainer.data.tables.number_forms import parse_number
+from trainer.data.tables.number_forms import is_number
 from vertex.errors import InputError
 
 if TYPE_CHECKING:
@@ -62,13 +61,6 @@ def exact_sum(values: np.ndarray) -> int:
         for exponent in np.flatnonzero(sums).tolist():
             total += int(sums[exponent]) << lowest + exponent - 53 + _SHIFT + shift
     return total
-
-
-def _is_number(text: bytes) -> bool:
-    try:
-        return not math.isnan(parse_number(text.decode()))
-    except ValueError:
-        return False
 
 
 def bucket_name(text: str) -> str:
@@ -121,7 +113,6 @@ class Moments:
         self.maximum = max(self.maximum, float(values.max()))
 
     def merge(self, other: "Moments") -> None:
-        """Add the values of another instance."""
         self.count += other.count
         self._sum += other._sum
         self._squares += other._squares
@@ -157,7 +148,6 @@ class Sample:
             self._cut()
 
     def merge(self, other: "Sample") -> None:
-        """Add the candidates of another sample."""
         self.add(other.hashes, other.candidates)
 
     @property
@@ -240,7 +230,7 @@ class ColumnStatistics:
         from trainer.data.tables.words import learn_terms  # Imports TensorFlow.
 
         texts = self.sample.values
-        if len(texts) and all(_is_number(text) for text in texts):
+        if len(texts) and all(is_number(text.decode()) for text in texts):
             raise InputError(
                 f"columns: {self.column.name!r} is a text column, but contains only numbers, such "
                 f"as {texts[0].decode()}; make it numeric or, if they are names, a vocabulary"

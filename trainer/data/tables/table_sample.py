@@ -5,7 +5,7 @@ import contextlib
 import functools
 import math
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
@@ -17,13 +17,13 @@ from trainer.data.digests import draw_splits
 from trainer.data.schema import SPLITS
 from trainer.data.source_options import SourceOptions
 from trainer.data.tables import csv_text
-from trainer.data.tables.cells import clean_texts, is_list, to_texts
+from trainer.data.tables.cells import SHOWN, clean_texts, is_list, to_texts
 from trainer.data.tables.columns import FORM_KEYS, Column, clean_text
 from trainer.data.tables.date_finder import find_dates
 from trainer.data.tables.dates import is_date_format
 from trainer.data.tables.form_finder import Found, find_missing, load_forms
 from trainer.data.tables.number_finder import find_numbers
-from trainer.data.tables.number_forms import NumberForm, is_number
+from trainer.data.tables.number_forms import is_number, try_parse
 from trainer.data.tables.parsing import find_headers
 from trainer.data.tables.rows import Block, Rows
 from vertex import formats
@@ -43,8 +43,8 @@ _FEW_NUMBERS = 5
 """Different texts up to which a word among numbers makes all of them names."""
 MARKED, RARE = 0.5, 0.05
 """Shares of rows: most of them, and few."""
-EXAMPLES, SHOWN = 3, 40
-"""Number of values of a column that are shown, and of their characters."""
+EXAMPLES = 3
+"""Number of values of a column that are shown."""
 
 
 class Values:
@@ -114,7 +114,10 @@ class Values:
         if found:
             numbers = Column(type="numeric", **found.settings).number_form
             missing = {"", *found.settings.get("missing", [])}
-            values = [_parse(numbers, text, missing) for text in written.dictionary.to_pylist()]
+            values = [
+                math.nan if text in missing else try_parse(numbers.parse, text, math.nan)
+                for text in written.dictionary.to_pylist()
+            ]
             self.numbers = np.array(values)[written.indices.to_numpy()]
         self.is_missing = is_missing[self.codes] if self.numbers is None else np.isnan(self.numbers)
 
@@ -125,7 +128,6 @@ class Values:
 
     @property
     def present(self) -> np.ndarray:
-        """Return the codes of the rows that have a value."""
         return self.codes[~self.is_missing]
 
     @functools.cached_property
@@ -133,14 +135,6 @@ class Values:
         """Return the different values, the most common first."""
         codes, counts = np.unique(self.present, return_counts=True)
         return [self.distinct[code] for code in codes[np.argsort(-counts, kind="stable")]]
-
-
-def _parse(form: NumberForm, text: str, missing: Collection[str]) -> float:
-    """Return a number, NaN if it is missing or in another form."""
-    try:
-        return math.nan if text in missing else form.parse(text)
-    except ValueError:
-        return math.nan
 
 
 class TableSample:
@@ -161,7 +155,7 @@ class TableSample:
                 break
             if block.file not in files:
                 files[block.file] = self._list_names(block, label)
-            read, columns = self._read_columns(block, files[block.file], label)
+            read = self._read_columns(block, files[block.file], label)
             for name in sorted(read.late):
                 self.unreadable[name] = (
                     f"begins only in {opened.names[block.file]}:{read.numbers[0]}"
@@ -173,9 +167,9 @@ class TableSample:
                 self.longest = max(self.longest, block.find_longest_row(), key=itemgetter(1))
             self._read += len(read.numbers)
             is_learned = draw_splits(read.halves[:, 1], _FRACTIONS) < SPLITS.index("test")
-            is_learned[find_headers(columns)] = False
+            is_learned[find_headers(read.columns)] = False
             learned = pa.array(is_learned)
-            for name, column in columns.items():
+            for name, column in read.columns.items():
                 if is_list(column):
                     self._lists.add(name)
                 texts = _join_lists(column) if is_list(column) else to_texts(column)
@@ -207,22 +201,20 @@ class TableSample:
                 self.unreadable[f"column {place}"] = "has no name"
         return [name for name in names if name and name not in twice]
 
-    def _read_columns(
-        self, block: Block, names: list[str], label: str
-    ) -> tuple[Rows, dict[str, pa.Array]]:
-        """Return the rows of a block, and their columns that can be read."""
+    def _read_columns(self, block: Block, names: list[str], label: str) -> Rows:
+        """Return the rows of a block with the columns that can be read; note the others."""
         names = [name for name in names if name not in self.unreadable]
         try:
-            read = block.read(names, [label])
-            return read, read.columns
+            return block.read(names, [label])
         except InputError:
-            read, columns = block.read([label] if label else [], [label]), dict[str, pa.Array]()
             for name in names:
                 try:
-                    columns |= block.read([name], [label]).columns
+                    block.read([name], [label])
                 except InputError:
+                    if name == label:
+                        raise
                     self.unreadable[name] = "has values that are neither numbers nor text"
-            return read, columns
+            return block.read([name for name in names if name not in self.unreadable], [label])
 
     def read_values(self, entries: Mapping[str, Mapping[str, Any]]) -> dict[str, Values]:
         """Return the columns that all files have."""

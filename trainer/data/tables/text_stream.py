@@ -10,6 +10,7 @@ import codecs
 import contextlib
 import gzip
 import lzma
+import re
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -17,7 +18,6 @@ from typing import Any
 
 from trainer.data import storage
 from trainer.data.tables.dialect import Dialect
-from trainer.data.tables.file_formats import check_format
 from vertex.errors import InputError
 
 HEAD_BYTES = 1 << 16
@@ -35,6 +35,26 @@ _BYTE_ORDER_MARKS = {
     "utf-16": (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE),
     "utf-8": (codecs.BOM_UTF8,),
 }
+FORMAT_BYTES = 512
+"""Number of first bytes that tell a file's format."""
+_EXTRACT = "extract the table from it"
+_FORMATS = (
+    # CSV text may begin with PAR1, but has no control character there.
+    (rb"PAR1[\0-\x08\x0e-\x1f]", "a Parquet file", "use parquet:{uri}"),
+    (rb"PK\x03\x04(.{26}\[Content_Types\]|.*xl/)", "an Excel workbook", "use excel:{uri}"),
+    (rb"PK\x03\x04", "a ZIP archive", f"{_EXTRACT}, or use csv:{{uri}} if it contains CSV"),
+    (rb"\xd0\xcf\x11\xe0", "an Excel workbook", "use excel:{uri}"),
+    (rb"\xff\xd8\xff|\x89PNG\r\n|GIF8[79]a|RIFF.{4}WEBP", "an image", "use images:FOLDER"),
+    (rb".{257}ustar", "a tar archive", _EXTRACT),
+    (
+        rb"\x1f\x8b|BZh[1-9]1AY|\xfd7zXZ\0|\x28\xb5\x2f\xfd",
+        "a compressed file",
+        "decompress it, or use csv:{uri} if it contains CSV",
+    ),
+    (rb"%PDF-", "a PDF", "save its table as CSV in UTF-8"),
+    (rb"\s*(<!DOCTYPE html|<html)", "a web page", "download the table itself"),
+    (rb'\s*(\{\s*"[^"\n]*"\s*:|\[\s*\{)', "JSON", "use jsonl:{uri} if each line is an object"),
+)
 INVALID = "\udc80"
 codecs.register_error("mark", lambda error: (INVALID, error.end))  # type: ignore[attr-defined]
 
@@ -139,6 +159,19 @@ def decode(raw: bytes, encoding: str) -> str:
     Bytes that the encoding does not have become INVALID.
     """
     return codecs.getincrementaldecoder(encoding)("mark").decode(raw).removeprefix("\ufeff")
+
+
+def check_format(uri: str, head: bytes, reader: str = "csv") -> None:
+    """Raise InputError if a file's first bytes are those of a format that a reader does not read.
+
+    Args:
+        reader: the kind of source that reads the file.
+    """
+    for pattern, name, remedy in _FORMATS:
+        if f"use {reader}:" in remedy:
+            continue
+        if re.match(pattern, head, re.DOTALL | re.IGNORECASE):
+            raise InputError(f"{uri} is {name}; {remedy.format(uri=uri)}")
 
 
 def find_mark(head: bytes) -> str:

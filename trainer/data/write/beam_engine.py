@@ -10,7 +10,6 @@ ended, and reads dataset.json. Apache Beam is imported only when such a run begi
 import contextlib
 import functools
 import importlib.util
-import json
 import logging
 import secrets
 import signal
@@ -29,13 +28,6 @@ from trainer.data.write.output import JOB, UNFINISHED, is_shard
 from trainer.data.write.record_options import EngineOptions
 from vertex.errors import InputError
 
-ENDPOINT_VARIABLE = "CLOUDSDK_API_ENDPOINT_OVERRIDES_DATAFLOW"
-"""gcloud's environment variable for an endpoint other than Google's."""
-LABELS_VARIABLE = "VERTEX_AI_PIPELINES_RUN_LABELS"
-"""Vertex AI's variable of the run's labels, which it gives to the jobs of its own components."""
-
-_ON_THIS_MACHINE = ("", "local")
-"""Values of the project in a run on this machine."""
 REMOTE_SECONDS = 5.0
 LOCAL_SECONDS = 0.1
 """Seconds between two checks whether the run has ended."""
@@ -142,16 +134,9 @@ def open_engine(
     """
     if options.records_engine == "local":
         return None
-    if project in _ON_THIS_MACHINE:
+    if project in ("", "local"):
         return BeamEngine(None)
-    found = build_job_options(
-        options,
-        project=project,
-        labels=json.loads(environment.get(LABELS_VARIABLE, "{}")),
-        endpoint=environment.get(ENDPOINT_VARIABLE, "").rstrip("/"),
-        **job,
-    )
-    return BeamEngine(found)
+    return BeamEngine(build_job_options(options, environment, project=project, **job))
 
 
 class _RunOnThisMachine:
@@ -172,11 +157,9 @@ class _RunOnThisMachine:
         threading.Thread(target=self._run, args=(begin,), daemon=True).start()
 
     def wait(self, seconds: float) -> bool:
-        """Wait up to `seconds`; return whether the run has ended."""
         return self._ended.wait(seconds)
 
     def raise_failure(self) -> None:
-        """Raise RuntimeError if the run has failed."""
         if self._failure:
             raise RuntimeError(f"Apache Beam failed: {self._failure}; run again") from None
 

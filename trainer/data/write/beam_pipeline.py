@@ -224,7 +224,6 @@ class RecordsPipeline:
     def _finish(
         self, plan: ShardingPlan, totals: Totals, results: Iterable[ShardResult]
     ) -> Iterable[None]:
-        """Write rejected.jsonl and dataset.json."""
         if plan.counts:
             self.check()
             self.source.conclude(totals)

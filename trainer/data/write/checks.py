@@ -45,7 +45,7 @@ def check_rejections(rejections: Sequence[Rejection], item_count: int, source: O
         f"source={options.source!r}: {len(rejected):,} of {given} "
         f"({len(rejected) / counted:.1%}) can't be used, but max_rejected_fraction="
         f"{options.max_rejected_fraction} allows only {int(allowed):,}; fix or remove them, or "
-        f"allow more; {_name_first(rejected, source)}"
+        f"allow more; {_name_first(rejected)}"
     )
 
 
@@ -55,11 +55,11 @@ def check_any(totals: Totals, source: OpenSource) -> None:
         return
     rejections = totals.rejections
     rejected, _ = _split_rejections(rejections, len(rejections))
-    named = f"; {_name_first(rejected, source)}" if rejected else ""
+    named = f"; {_name_first(rejected)}" if rejected else ""
     raise InputError(f"source={source.options.source!r} has no usable {source.unit}{named}")
 
 
-def _name_first(rejected: Sequence[Rejection], source: OpenSource) -> str:
+def _name_first(rejected: Sequence[Rejection]) -> str:
     keys_by_reason: dict[str, list[str]] = {}
     for rejection in sorted(rejected, key=lambda rejection: rejection.key)[:MAX_NAMED]:
         keys_by_reason.setdefault(rejection.reason, []).append(rejection.key)

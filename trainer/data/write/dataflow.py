@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import json
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -19,8 +20,16 @@ _REFUSED = (
 _ACTIVE = "an earlier run still writes these records: wait for it, or cancel it, and run again"
 
 
+ENDPOINT_VARIABLE = "CLOUDSDK_API_ENDPOINT_OVERRIDES_DATAFLOW"
+"""gcloud's environment variable for an endpoint other than Google's; on localhost, its workers
+share this machine's folders, as in tests."""
+LABELS_VARIABLE = "VERTEX_AI_PIPELINES_RUN_LABELS"
+"""Vertex AI's variable of the run's labels, which it gives to the jobs of its own components."""
+
+
 def build_job_options(
     options: EngineOptions,
+    environment: Mapping[str, str],
     *,
     project: str,
     region: str,
@@ -28,18 +37,16 @@ def build_job_options(
     service_account: str,
     network: str,
     encryption_key: str,
-    labels: Mapping[str, str],
-    endpoint: str,
 ) -> dict[str, Any]:
     """Return Beam's options for a Dataflow job, without options that have no value.
 
     Args:
         image: image of the workers, with this code, its packages and Beam's boot program.
         network: projects/NUMBER/global/networks/NAME; ignored with a subnetwork, which implies it.
-        endpoint: endpoint of a service other than Google's; on localhost, its workers share this
-            machine's folders, as in tests.
     """
     subnetwork = options.dataflow_subnetwork
+    labels = json.loads(environment.get(LABELS_VARIABLE, "{}"))
+    endpoint = environment.get(ENDPOINT_VARIABLE, "").rstrip("/")
     all_options = {
         "project": project,
         "region": region,

@@ -194,7 +194,15 @@ def locked(uri: str, source: str) -> Iterator[Callable[[], None]]:
         if not storage.is_remote(uri):
             folder = os.open(uri, os.O_RDONLY | os.O_DIRECTORY)
             stack.callback(os.close, folder)
-            _lock(folder, uri, note)
+            try:
+                fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise InputError(
+                    f"{uri} is being written by {_describe_holder(note)}; let that process "
+                    "finish, end it, or write to another folder"
+                ) from None
+            except OSError:  # The file system has no locks.
+                pass
         since = datetime.datetime.now().astimezone().isoformat(" ", "seconds")
         holder = {"process": os.getpid(), "host": socket.gethostname(), "since": since}
         content = json.dumps({**holder, "source": source, "token": secrets.token_hex(8)}).encode()
@@ -237,18 +245,5 @@ def _describe_holder(note: str) -> str:
     return "another process"
 
 
-def _lock(folder: int, uri: str, note: str) -> None:
-    try:
-        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise InputError(
-            f"{uri} is being written by {_describe_holder(note)}; let that process finish, end "
-            "it, or write to another folder"
-        ) from None
-    except OSError:  # The file system has no locks.
-        return
-
-
 def is_shard(name: str) -> bool:
-    """Return whether a file name is the name of a shard."""
     return bool(_SHARD_NAME.fullmatch(name))

@@ -11,7 +11,6 @@ from trainer.fields import option
 from trainer.plugins import find_module_file
 from vertex.errors import InputError
 
-ENGINES = ("local", "dataflow")
 _DATAFLOW = when("records_engine", "dataflow")
 _DATAFLOW_MACHINE = re.compile(r"[a-z][a-z0-9]*-[a-z]+-[0-9]+")
 _SUBNETWORK = re.compile(
@@ -53,7 +52,6 @@ class RecordOptions(SourceOptions):
 
     @property
     def source_kind(self) -> type[sources.SourceKind]:
-        """Return the kind of the source."""
         return sources.parse_source(self.source)[0]
 
     def __post_init__(self) -> None:
@@ -79,7 +77,7 @@ class EngineOptions:
         help="Engine that writes the records, with equal bytes: local (all cores of the "
         "step's machine) or dataflow (a Dataflow job on many machines; in a local run, Apache Beam "
         "in a single process).",
-        choices=ENGINES,
+        choices=("local", "dataflow"),
     )
     dataflow_max_workers: int = option(
         10,

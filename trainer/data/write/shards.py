@@ -23,7 +23,6 @@ from trainer.data.write.spill import Spill
 
 
 def shard_name(split: str, number: int, count: int) -> str:
-    """Return the name of a shard's file."""
     return f"{split}-{number:05}-of-{count:05}.tfrecord"
 
 

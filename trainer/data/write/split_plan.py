@@ -17,7 +17,7 @@ import pyarrow as pa
 from trainer.data.digests import digest_halves, draw_splits
 from trainer.data.schema import SPLITS
 from trainer.data.source import DIGEST_BYTES, Example, Reference, Rejection
-from trainer.data.totals import NAMED_PAIRS, SAMPLE, Totals, sum_identities
+from trainer.data.totals import NAMED_PAIRS, SAMPLE, Totals
 from trainer.data.write.spill import Spill, sort_rows
 from trainer.data.write.written_labels import ClassIndices, TableLabels
 from trainer.process_pool import cut
@@ -106,7 +106,7 @@ def assign_splits(
         rejections=list(rejections.values()),
         contradictions=len(pairs),
         pairs=heapq.nsmallest(NAMED_PAIRS, pairs),
-        content=sum_identities(compute_identities(rows)),
+        content=compute_identities(rows).view(np.uint64).reshape(-1, 2).sum(axis=0),
         sample=_sample_training(rows),
     )
     totals.merge(labels.count(rows["label"].combine_chunks(), splits[stays], halves[stays, 0]))

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from trainer.data.schema import SPLITS, Feature
 from trainer.data.tables.columns import Label
 from trainer.data.tables.labels import count_labels
+from trainer.data.tables.number_forms import try_parse
 from trainer.data.totals import UNNAMED, Totals, count_classes
 from vertex import formats
 from vertex.errors import InputError
@@ -184,9 +185,6 @@ def _is_continuous(values: list[str], rows: int) -> bool:
 
 def _natural_key(name: str) -> tuple[bool, float, str]:
     """Return a sort key: numbers by value, before other names."""
-    try:
-        number = float(name)
-    except ValueError:
-        number = math.nan
+    number = try_parse(float, name, math.nan)
     # NaN has no place among numbers.
     return (True, 0.0, name) if math.isnan(number) else (False, number, name)
