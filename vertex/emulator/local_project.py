@@ -145,6 +145,7 @@ class LocalProject:
         programs: Programs | None = None,
     ) -> None:
         self.folder, self.project, self.location = folder.resolve(), project, location
+        self._given = folder
         self.account = f"training-runner@{project}.iam.gserviceaccount.com"
         self.bucket = f"{project}-training"
         self._port, self._programs = port, programs or Programs()
@@ -166,7 +167,9 @@ class LocalProject:
 
     def _start(self, stack: contextlib.ExitStack) -> None:
         folder, programs = self.folder, self._programs
-        guardian = stack.enter_context(Guardian(holding=[stack.enter_context(_locked(folder))]))
+        guardian = stack.enter_context(
+            Guardian(holding=[stack.enter_context(_locked(self._given))])
+        )
         stack.enter_context(temporary_folder(guardian))
         self.clock, operations = Clock(folder / "clock"), Operations(seconds=1.0)
         engine = PipelineEngine(folder, self.clock, programs.code_of, programs.explain)
