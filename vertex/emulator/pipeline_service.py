@@ -9,7 +9,9 @@ from typing import Any
 
 from vertex.emulator import messages
 from vertex.emulator.api_error import code_of
+from vertex.emulator.engine import spec_rules
 from vertex.emulator.engine.pipeline_engine import PipelineEngine
+from vertex.emulator.engine.placeholders import is_in
 from vertex.emulator.field_rules import check_common, refuse, refuse_state
 from vertex.emulator.http_rules import to_json
 from vertex.emulator.messages import state_of
@@ -80,14 +82,25 @@ def check_content(job: Mapping[str, Any]) -> None:
     """Refuse a job's JSON with unknown or missing parameters, or a step with 0 accelerators."""
     spec = job.get("pipelineSpec", {})
     refuse(not spec.get("root"), "pipeline_spec is required here: no template is downloaded")
-    declared = spec["root"].get("inputDefinitions", {}).get("parameters", {})
-    values = job.get("runtimeConfig", {}).get("parameterValues", {})
-    for name in values:
-        unknown = name not in declared
+    try:
+        problem = spec_rules.find_problem(spec)
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        problem = f"it is malformed: {error!r}"
+    refuse(problem, f"pipeline_spec: {problem}")
+    given = job.get("runtimeConfig", {})
+    values, declared = given.get("parameterValues", {}), spec["root"].get("inputDefinitions", {})
+    parameters = declared.get("parameters", {})
+    for name, value in values.items():
+        unknown = name not in parameters
         refuse(unknown, f"unknown parameter {name}: the pipeline has no such parameter")
-    for name, parameter in declared.items():
-        missing = name not in values and not {"defaultValue", "isOptional"} & parameter.keys()
+        problem = not is_in(value) and spec_rules.find_value_problem(name, parameters[name], value)
+        refuse(problem, f"runtime_config.parameter_values: {problem}")
+    for name, parameter in parameters.items():
+        missing = name not in values and not spec_rules.is_optional(parameter)
         refuse(missing, f"parameter {name} is required")
+    for name, artifact in declared.get("artifacts", {}).items():
+        refuse(not spec_rules.is_optional(artifact), f"input artifact {name} is not supported here")
+    refuse(given.get("inputArtifacts"), "runtime_config.input_artifacts is not supported here")
     for name, executor in spec.get("deploymentSpec", {}).get("executors", {}).items():
         accelerator = executor.get("container", {}).get("resources", {}).get("accelerator", {})
         none = accelerator and not _POSITIVE.fullmatch(accelerator.get("resourceCount", ""))

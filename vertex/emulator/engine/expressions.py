@@ -26,6 +26,14 @@ _COMPARISONS: dict[type, Callable[[Any, Any], bool]] = {
 }
 
 
+_NAME = re.compile(r"""inputs\.parameter_values\[(['"])(.+?)\1\]""")
+
+
+def find_names(expression: str) -> set[str]:
+    """Return the names of the parameters that an expression reads."""
+    return {match[2] for match in _NAME.finditer(expression)}
+
+
 def _to_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 

@@ -13,6 +13,7 @@ import concurrent.futures
 import contextlib
 import dataclasses
 import functools
+import itertools
 import json
 import logging
 import os
@@ -26,8 +27,9 @@ from typing import Any
 
 from vertex import checked_json
 from vertex.emulator.engine import expressions, output_cache, task_inputs
-from vertex.emulator.engine.placeholders import resolve_command
-from vertex.emulator.engine.task_inputs import MISSING
+from vertex.emulator.engine.placeholders import resolve_command, resolve_inputs
+from vertex.emulator.engine.spec_rules import depends_on, is_loop, is_optional, selectors_of
+from vertex.emulator.engine.task_inputs import ABSENT, MISSING, UNTAKEN
 from vertex.emulator.engine.task_processes import TaskProcesses, link_artifacts
 from vertex.facts.jobs import TASK_ARTIFACTS, TASK_BYTES
 from vertex.facts.json_numbers import Json, to_whole_numbers
@@ -229,35 +231,39 @@ class PipelineRun:
         given = task.spec.get("inputs", {})
         sources = {**given.get("parameters", {}), **given.get("artifacts", {})}
         inputs = {name: self._resolve_input(source, scope) for name, source in sources.items()}
-        if any(inputs[name] is MISSING for name in list_required(task.component, inputs)):
+        required = [name for name in list_required(task) if inputs.get(name, ABSENT) in MISSING]
+        if any(inputs.get(name) is UNTAKEN for name in required):
             return Result("SKIPPED", is_new=is_new)
+        if required:
+            raise ValueError(f"the input {required[0]} is required, but is not given")
         condition = task.spec.get("triggerPolicy", {}).get("condition")
         if condition and not expressions.evaluate(condition, inputs):
             return Result("SKIPPED", is_new=is_new)
         if not task.is_group:
             return self._run_step(task, inputs, is_new)
+        inputs = {name: resolve_inputs(value, inputs) for name, value in inputs.items()}
         task.set_state("RUNNING")
         if is_loop(task.spec):
             return self._run_loop(task, inputs, is_new)
         return self._run_dag(task, inputs, is_new)
 
     def _resolve_input(self, source: Json, scope: _Scope) -> Any:
-        """Return the value of a task's input; MISSING if its producer did not run."""
+        """Return the value of a task's input; one of MISSING if it has none."""
         match source:
             case {"runtimeValue": {"constant": value}}:
                 return value
             case {"taskFinalStatus": {"producerTask": name}}:
                 return self._describe_status(name, scope.results[name].result())
             case {"componentInputParameter": name} | {"componentInputArtifact": name}:
-                value = scope.arguments.get(name, MISSING)
+                value = scope.arguments.get(name, ABSENT)
             case {"taskOutputParameter": {"producerTask": name, "outputParameterKey": key}}:
-                value = scope.results[name].result().outputs.get(key, MISSING)
+                value = scope.results[name].result().outputs.get(key, UNTAKEN)
             case {"taskOutputArtifact": {"producerTask": name, "outputArtifactKey": key}}:
-                value = scope.results[name].result().outputs.get(key, MISSING)
+                value = scope.results[name].result().outputs.get(key, UNTAKEN)
             case _:
                 raise ValueError(f"the input {json.dumps(source)} is not supported")
         selector = source.get("parameterExpressionSelector")
-        if selector and value is not MISSING:
+        if selector and value not in MISSING:
             return expressions.evaluate(selector, {}, value)
         return value
 
@@ -301,6 +307,9 @@ class PipelineRun:
             name: [result.outputs[name] for result in ended if name in result.outputs]
             for name in names
         }
+        for name in definitions.get("artifacts", {}):  # Those of nested loops are one list.
+            lists = [item if isinstance(item, list) else [item] for item in outputs[name]]
+            outputs[name] = list(itertools.chain.from_iterable(lists))
         return combine(ended, outputs, is_new=is_new)
 
     def _run_step(self, task: Task, inputs: Json, is_new: bool) -> Result:
@@ -363,12 +372,17 @@ class PipelineRun:
                     link_artifacts(folder, cached)
                 return cached, "CACHED"
         task.set_state("RUNNING")
+        folder.mkdir(parents=True, exist_ok=True)
         command = resolve_command(command, request, constants)
         task.returncode = self.processes.execute(task.path, image, command, variables, task.log)
         if task.returncode != 0:
             return None, "FAILED"
-        outputs = task_inputs.read_outputs(task.component, request)
-        if problem := find_size_problem(outputs):
+        try:
+            outputs = task_inputs.read_outputs(task.component, request)
+            problem = find_size_problem(outputs)
+        except ValueError as error:
+            outputs, problem = {}, str(error)
+        if problem:
             self._note(task, problem)
             return None, "FAILED"
         if entry:
@@ -398,22 +412,6 @@ def in_order(tasks: Json) -> Iterator[tuple[str, Any]]:
         yield from visit(name)
 
 
-def depends_on(spec: Json) -> list[str]:
-    """Return the names of the tasks of its DAG that a task waits for."""
-    inputs = spec.get("inputs", {})
-    sources = [*inputs.get("parameters", {}).values(), *inputs.get("artifacts", {}).values()]
-    kinds = ("taskOutputParameter", "taskOutputArtifact", "taskFinalStatus")
-    producers = [
-        source[kind]["producerTask"] for source in sources for kind in kinds if kind in source
-    ]
-    return list(dict.fromkeys([*spec.get("dependentTasks", []), *producers]))
-
-
-def is_loop(spec: Json) -> bool:
-    """Return whether a task's spec is that of a ParallelFor."""
-    return "parameterIterator" in spec or "artifactIterator" in spec
-
-
 def is_in(task: Task | None, group: Task) -> bool:
     """Return whether a task is the group or is in it, at any depth."""
     while task and task is not group:
@@ -421,33 +419,36 @@ def is_in(task: Task | None, group: Task) -> bool:
     return task is not None
 
 
-def list_required(component: Json, inputs: Json) -> list[str]:
-    """Return the names of those of a task's inputs that its component requires."""
-    declared = component.get("inputDefinitions", {})
-    optional = {
+def list_required(task: Task) -> list[str]:
+    """Return the names of the inputs without which a task can't run.
+
+    A group passes inputs on to its tasks, of which some may do without.
+    """
+    if task.is_group:
+        items = (task.spec.get("parameterIterator") or task.spec.get("artifactIterator") or {}).get(
+            "items", {}
+        )
+        looped = {items[key] for key in ("inputParameter", "inputArtifact") if key in items}
+        condition = task.spec.get("triggerPolicy", {}).get("condition", "")
+        return [*looped, *expressions.find_names(condition)]
+    declared = task.component.get("inputDefinitions", {})
+    return [
         name
         for definitions in declared.values()
         for name, definition in definitions.items()
-        if definition.get("isOptional") or "defaultValue" in definition
-    }
-    # A group passes inputs on to its tasks, of which some may do without.
-    return [] if "dag" in component else [name for name in inputs if name not in optional]
+        if not is_optional(definition) and definition.get("parameterType") != "TASK_CONFIG"
+    ]
 
 
 def collect_outputs(outputs: Json, results: Mapping[str, Result]) -> dict[str, Any]:
     """Return the outputs of a DAG; of a OneOf, that of the branch which was taken."""
     collected = {}
-    for name, source in outputs.get("parameters", {}).items():
-        selectors = source.get("valueFromOneof", {}).get("parameterSelectors")
-        for selector in selectors or [source["valueFromParameter"]]:
-            produced = results[selector["producerSubtask"]].outputs
-            if selector["outputParameterKey"] in produced:
-                collected[name] = produced[selector["outputParameterKey"]]
-    for name, source in outputs.get("artifacts", {}).items():
-        for selector in source["artifactSelectors"]:
-            produced = results[selector["producerSubtask"]].outputs
-            if selector["outputArtifactKey"] in produced:
-                collected[name] = produced[selector["outputArtifactKey"]]
+    for kind, key in (("parameters", "outputParameterKey"), ("artifacts", "outputArtifactKey")):
+        for name, source in outputs.get(kind, {}).items():
+            for selector in selectors_of(source):
+                produced = results[selector["producerSubtask"]].outputs
+                if selector[key] in produced:
+                    collected[name] = produced[selector[key]]
     return collected
 
 

@@ -3,9 +3,10 @@
 https://www.kubeflow.org/docs/components/pipelines/user-guides/components/container-components
 """
 
+import datetime
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any
 
 from vertex.facts.json_numbers import Json
@@ -15,16 +16,28 @@ _PATH = re.compile(
     r"(?P<side>inputs|outputs)\.(?P<kind>parameters|artifacts)\['(?P<name>[^']+)'\]"
     r"(?:\.(?P<field>uri|path|output_file)|\.metadata(?:\['(?P<key>[^']+)'\])?)?"
 )
+_PARAMETER = re.compile(r"\{\{\$\.inputs\.parameters\['[^']+'\]\}\}")
+_WHOLE = re.compile(r"json_escape\[(\d+)\]")
 _STRUCTURES = ('{"Concat": ', '{"IfPresent": ')
+_OF_TASK = ("pipeline_task_name", "pipeline_task_uuid", "pipeline_root")
+_OF_OUTPUT = ("outputs.output_file", "outputMetadataUri")
 
 
-def make_constants(run_name: str, project: str, location: str) -> dict[str, str]:
-    """Return the placeholders that are equal for all tasks of a run, by path."""
+def make_constants(
+    run_name: str, project: str, location: str, time: datetime.datetime | None = None
+) -> dict[str, str]:
+    """Return the placeholders that are equal for all tasks of a run, by path.
+
+    `time` is when the run was created, or for which it was scheduled; None: now.
+    """
+    moment = f"{time or datetime.datetime.now(datetime.UTC):%Y-%m-%dT%H:%M:%SZ}"
     return {
         "pipeline_job_name": run_name,
         "pipeline_job_uuid": run_name,
         "pipeline_job_resource_name": f"projects/{project}/locations/{location}/pipelineJobs/"
         f"{run_name}",
+        "pipeline_job_create_time_utc": moment,
+        "pipeline_job_schedule_time_utc": moment,
         "pipeline_google_cloud_project_id": project,
         "pipeline_google_cloud_location": location,
         "pipeline_service_account": "",
@@ -32,33 +45,92 @@ def make_constants(run_name: str, project: str, location: str) -> dict[str, str]
     }
 
 
-def resolve(text: str, executor_input: Json, constants: Json) -> str:
+_CONSTANTS = (*make_constants("", "", ""), *_OF_TASK, *_OF_OUTPUT)
+
+
+def is_in(value: Any) -> bool:
+    """Return whether JSON contains a placeholder."""
+    return bool(_PLACEHOLDER.search(json.dumps(value, ensure_ascii=False)))
+
+
+def has_whole(value: Any) -> bool:
+    """Return whether JSON contains a placeholder of the whole ExecutorInput."""
+    found = _PLACEHOLDER.finditer(json.dumps(value, ensure_ascii=False))
+    return any(not match["path"] or _WHOLE.fullmatch(match["path"]) for match in found)
+
+
+def find_problem(value: Any, inputs: Container[str]) -> str:
+    """Return an error message for a placeholder in JSON that has no value; else "".
+
+    `inputs` are the names of the inputs of its task.
+    """
+    for match in _PLACEHOLDER.finditer(json.dumps(value, ensure_ascii=False)):
+        path = match["path"] or ""
+        if not path or _WHOLE.fullmatch(path) or path in _CONSTANTS:
+            continue
+        known = _PATH.fullmatch(path)
+        if not known:
+            return f"the placeholder {match[0]} is not supported"
+        if known["side"] == "inputs" and known["name"] not in inputs:
+            return f"the placeholder {match[0]} names an input that is not given"
+    return ""
+
+
+def resolve(text: str, executor_input: Json, constants: Json, *, nested: bool = False) -> str:
     """Return text with its placeholders replaced; raise ValueError for one that is not supported.
 
     Args:
         executor_input: the task's ExecutorInput as JSON.
         constants: values of placeholders that are not in it, by path: {"pipeline_job_name": "x"}.
+        nested: the text is a value in a list or struct, whose dump as JSON escapes it once.
     """
 
     def replace(match: re.Match[str]) -> str:
         path = match["path"] or ""
         # {{$.json_escape[1]}} is the whole ExecutorInput.
         times = int(match["times"] or 0)
-        if escape := re.fullmatch(r"json_escape\[(\d+)\]", path):
+        if escape := _WHOLE.fullmatch(path):
             path, times = "", int(escape[1])
         value = _look_up(path, executor_input, constants)
         result = value if isinstance(value, str) else json.dumps(value)
-        for _ in range(times):
+        for _ in range(times - nested):
             result = json.dumps(result)[1:-1]
         return result
 
     return _PLACEHOLDER.sub(replace, text)
 
 
+def resolve_json(value: Any, executor_input: Json, constants: Json, *, nested: bool = False) -> Any:
+    """Return JSON with the placeholders in its texts replaced, at any depth, as `resolve` does."""
+
+    def inner(item: Any) -> Any:
+        return resolve_json(item, executor_input, constants, nested=True)
+
+    if isinstance(value, str):
+        return resolve(value, executor_input, constants, nested=nested)
+    if isinstance(value, Mapping):
+        return {inner(key): inner(item) for key, item in value.items()}
+    return [inner(item) for item in value] if isinstance(value, list) else value
+
+
+def resolve_inputs(value: Any, inputs: Json) -> Any:
+    """Return JSON with the values of parameters in place of their placeholders alone.
+
+    The tasks of a group have other inputs than the group, so the group's are resolved before.
+    """
+    if isinstance(value, str):
+        given = {"inputs": {"parameterValues": inputs}}
+        return _PARAMETER.sub(lambda match: resolve(match[0], given, {}), value)
+    if isinstance(value, Mapping):
+        return {key: resolve_inputs(item, inputs) for key, item in value.items()}
+    return [resolve_inputs(item, inputs) for item in value] if isinstance(value, list) else value
+
+
 def resolve_command(words: Sequence[str], executor_input: Json, constants: Json) -> list[str]:
     """Return a container's command and arguments with all placeholders replaced."""
     inputs = executor_input["inputs"]
-    present = {*inputs.get("parameterValues", {}), *inputs.get("artifacts", {})}
+    values = {**inputs.get("parameterValues", {}), **inputs.get("artifacts", {})}
+    present = {name for name, value in values.items() if value is not None}
     # A word may be a Concat or IfPresent structure.
     parts = [json.loads(word) if word.startswith(_STRUCTURES) else word for word in words]
     expanded = [word for part in parts for word in _expand(part, present)]
@@ -71,7 +143,7 @@ def _look_up(path: str, executor_input: Json, constants: Json) -> Any:
         return executor_input
     if path in constants:
         return constants[path]
-    if path in ("outputs.output_file", "outputMetadataUri"):
+    if path in _OF_OUTPUT:
         return executor_input["outputs"]["outputFile"]
     match = _PATH.fullmatch(path)
     if not match:
