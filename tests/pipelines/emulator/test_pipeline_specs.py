@@ -6,14 +6,17 @@ import time
 
 import grpc
 import pytest
+import yaml
 from google.api_core import exceptions
 from google.cloud.aiplatform_v1 import PipelineServiceClient
 from google.cloud.aiplatform_v1.types import PipelineJob
 from google.protobuf import json_format
+from google_cloud_pipeline_components.v1.custom_job import (
+    create_custom_training_job_from_component,
+)
 from kfp import dsl
 
 from tests.pipelines.local.package_runs import compile_to
-from vertex import checked_json
 from vertex.emulator.clock import Clock
 from vertex.emulator.engine.pipeline_engine import PipelineEngine
 from vertex.emulator.engine.task_processes import Services
@@ -35,7 +38,7 @@ class Runner:
 
     def create(self, pipeline, change=None, failure_policy="", **parameters):
         """Create a job of a pipeline, whose PipelineSpec `change` may edit."""
-        spec = checked_json.parse_yaml(compile_to(self.folder, pipeline).read_text())
+        spec = yaml.safe_load(compile_to(self.folder, pipeline).read_text())
         if change:
             change(spec)
         config = {"gcsOutputDirectory": "gs://bucket/runs", "parameterValues": parameters}
@@ -83,5 +86,202 @@ def states(job):
 def outputs(job, task):
     """Return the output parameters of a task by name."""
     (found,) = [item for item in job.job_detail.task_details if item.task_name == task]
-    values = dict(found.execution.metadata)
-    return {name.removeprefix("output:"): value for name, value in values.items()}
+    return {name.removeprefix("output:"): text for name, text in found.execution.metadata.items()}
+
+
+@dsl.container_component
+def write(text: str, file: dsl.Output[dsl.Dataset]):
+    return dsl.ContainerSpec("image", ["sh", "-c", 'echo "$0" > "$1"'], [text, file.path])
+
+
+@dsl.container_component
+def join(files: dsl.Input[list[dsl.Dataset]], text: dsl.OutputPath(str)):
+    program = "import json, sys; out = open(sys.argv[2], 'w')\n"
+    program += "for a in json.loads(sys.argv[1]): out.write(open(a['uri']).read())"
+    return dsl.ContainerSpec("image", ["python3", "-c", program], [files, text])
+
+
+@component
+def double(number: int) -> int:
+    return 2 * number
+
+
+@component
+def describe(value: dict) -> str:
+    import json
+
+    return json.dumps(value)
+
+
+@dsl.container_component
+def forget(text: dsl.OutputPath(str)):
+    return dsl.ContainerSpec("image", ["sh", "-c", 'echo "$0"'], [text])
+
+
+@dsl.pipeline(name="files")
+def files():
+    with dsl.ParallelFor([1, 2]) as x, dsl.ParallelFor(["3", "4"]) as y, dsl.If(y == "4"):
+        written = write(text=y).after(double(number=x))
+    join(files=dsl.Collected(written.outputs["file"]))
+
+
+@dsl.pipeline(name="forgets")
+def forgets():
+    double(number=1).after(forget())
+
+
+@dsl.pipeline(name="inner")
+def inner(value: dict, text: str):
+    describe(value=value)
+    write(text=text)
+
+
+@dsl.pipeline(name="nested")
+def nested(name: str, number: int):
+    value = {"list": [name, f"{name}-{number}", 1], "key": {"number": number}}
+    inner(value=value, text=f"<{name}>")
+
+
+@dsl.pipeline(name="training")
+def training():
+    job = create_custom_training_job_from_component(double, machine_type="n1-standard-4")
+    job(number=21)
+
+
+@dsl.pipeline(name="texts")
+def texts():
+    with dsl.ParallelFor([{"n": "a", "v": 1}]) as item:
+        write(text=f"{item.n}={item.v}")
+
+
+@dsl.pipeline(name="keys")
+def keys(name: str):
+    describe(value={f"{name}": 1})
+
+
+@dsl.pipeline(name="numbers")
+def numbers(number: int):
+    doubled = double(number=number)
+    double(number=doubled.output)
+
+
+@component
+def look(file: dsl.Input[dsl.Dataset]) -> str:
+    return file.uri
+
+
+@dsl.pipeline(name="opens")
+def opens(file: dsl.Input[dsl.Dataset]):
+    look(file=file)
+
+
+def test_list_of_a_container_components_files_is_an_argument(runner):
+    job = runner.run(files)
+    assert job.state.name == "PIPELINE_STATE_SUCCEEDED"
+    assert outputs(job, "join") == {"text": "4\n4\n"}
+
+
+def test_output_parameter_that_is_not_written_fails_its_task(runner):
+    job = runner.run(forgets)
+    assert (states(job)["forget"], states(job)["double"]) == ("FAILED", "NOT_TRIGGERED")
+    assert "forget: its output text was not written" in job.error.message
+
+
+def test_placeholder_is_resolved_in_lists_and_dicts_and_for_nested_pipelines(runner):
+    job = runner.run(nested, name='a"b', number=7)
+    value = {"list": ['a"b', 'a"b-7', 1], "key": {"number": 7}}
+    assert json.loads(outputs(job, "describe")["Output"]) == value
+    (file,) = runner.folder.glob("engine/runs/*/artifacts/inner/write/file")
+    assert file.read_text() == '<a"b>\n'
+
+
+def test_component_becomes_a_custom_job_that_returns_its_output(runner):
+    job = runner.run(training)
+    assert job.state.name == "PIPELINE_STATE_SUCCEEDED", job.error.message
+    assert outputs(job, "double")["Output"] == "42"
+
+
+def edit(path, value):
+    """Return a function that sets, or for None deletes, what a path names in a PipelineSpec."""
+
+    def change(spec):
+        *parents, last = path.split("/")
+        for name in parents:
+            spec = spec[name]
+        spec[last] = value
+        if value is None:
+            del spec[last]
+
+    return change
+
+
+TASKS = "root/dag/tasks"
+SECOND = f"{TASKS}/double-2/inputs/parameters/number"
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "change", "parameters", "reason"),
+    [
+        (texts, None, {}, "task for-loop-2: .*-v refers to .*pass a loop's item as an argument"),
+        (numbers, None, {"number": "3"}, 'parameter number is "3", which is not a NUMBER_INTEGER'),
+        (numbers, None, {"number": 2.5}, "parameter number is 2.5, which is not a NUMBER_INTEGER"),
+        (
+            numbers,
+            edit("root/inputDefinitions/parameters/number/literals", [2, 3]),
+            {"number": 1},
+            r"parameter number is 1, not one of \[2",
+        ),
+        (keys, None, {"name": "a"}, "the input value: {{channel:.* was not compiled"),
+        (numbers, None, {}, "parameter number is required"),
+        (opens, None, {}, "input artifact file is not supported"),
+        (numbers, edit(f"{TASKS}/double-2/inputs", {}), {"number": 1}, "number is required, but"),
+        (
+            numbers,
+            edit(SECOND, {"runtimeValue": {"constant": "x"}}),
+            {"number": 1},
+            'double-2: the parameter number is "x", which is not a NUMBER_INTEGER',
+        ),
+        (
+            numbers,
+            edit(f"{SECOND}/taskOutputParameter/outputParameterKey", "none"),
+            {"number": 1},
+            "double-2: the input number refers to none of double, which does not return it",
+        ),
+        (
+            numbers,
+            edit(f"{SECOND}/taskOutputParameter/producerTask", "none"),
+            {"number": 1},
+            "the task double-2 depends on none, which does not exist",
+        ),
+        (
+            numbers,
+            edit(f"{TASKS}/double/dependentTasks", ["double-2"]),
+            {"number": 1},
+            "double, double-2 wait for each other",
+        ),
+        (
+            numbers,
+            edit(
+                "components/comp-double/outputDefinitions/parameters/Output/parameterType", "LIST"
+            ),
+            {"number": 1},
+            "number is a NUMBER_INTEGER, but Output of double is a LIST",
+        ),
+        (
+            numbers,
+            edit(f"{TASKS}/double/componentRef/name", "none"),
+            {"number": 1},
+            "component none of the task double does not exist",
+        ),
+        (
+            numbers,
+            edit("deploymentSpec/executors/exec-double/container/args", ["{{$.workspace_path}}"]),
+            {"number": 1},
+            "double: the placeholder {{\\$.workspace_path}} is not supported",
+        ),
+        (numbers, edit("root/dag/tasks", []), {"number": 1}, "pipeline_spec: it is malformed"),
+    ],
+)
+def test_invalid_spec_or_value_is_refused(runner, pipeline, change, parameters, reason):
+    with pytest.raises(exceptions.InvalidArgument, match=reason):
+        runner.create(pipeline, change=change, **parameters)

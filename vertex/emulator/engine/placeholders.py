@@ -14,10 +14,14 @@ from vertex.facts.json_numbers import Json
 _PLACEHOLDER = re.compile(r"\{\{\$(?:\.(?P<path>[^{}]*?))?(?:\.json_escape\[(?P<times>\d+)\])?\}\}")
 _PATH = re.compile(
     r"(?P<side>inputs|outputs)\.(?P<kind>parameters|artifacts)\['(?P<name>[^']+)'\]"
-    r"(?:\.(?P<field>uri|path|output_file)|\.metadata(?:\['(?P<key>[^']+)'\])?)?"
+    r"(?:\.(?P<field>uri|path|output_file)|\.(?P<metadata>metadata)(?:\['(?P<key>[^']+)'\])?)?"
 )
-_PARAMETER = re.compile(r"\{\{\$\.inputs\.parameters\['[^']+'\]\}\}")
+_PARAMETER = re.compile(
+    r"\{\{\$\.(?P<path>inputs\.parameters\['[^']+'\])(?:\.json_escape\[(?P<times>\d+)\])?\}\}"
+)
 _WHOLE = re.compile(r"json_escape\[(\d+)\]")
+_CHANNEL = re.compile(r"\{\{channel:[^{}]*\}\}")
+"""What KFP's compiler leaves of an input or output in a place where it does not look."""
 _STRUCTURES = ('{"Concat": ', '{"IfPresent": ')
 _OF_TASK = ("pipeline_task_name", "pipeline_task_uuid", "pipeline_root")
 _OF_OUTPUT = ("outputs.output_file", "outputMetadataUri")
@@ -64,7 +68,10 @@ def find_problem(value: Any, inputs: Container[str]) -> str:
 
     `inputs` are the names of the inputs of its task.
     """
-    for match in _PLACEHOLDER.finditer(json.dumps(value, ensure_ascii=False)):
+    text = json.dumps(value, ensure_ascii=False)
+    if left := _CHANNEL.search(text):
+        return f"{left[0]} was not compiled to a placeholder; use it as a value, not as a key"
+    for match in _PLACEHOLDER.finditer(text):
         path = match["path"] or ""
         if not path or _WHOLE.fullmatch(path) or path in _CONSTANTS:
             continue
@@ -76,13 +83,21 @@ def find_problem(value: Any, inputs: Container[str]) -> str:
     return ""
 
 
-def resolve(text: str, executor_input: Json, constants: Json, *, nested: bool = False) -> str:
+def resolve(
+    text: str,
+    executor_input: Json,
+    constants: Json,
+    *,
+    nested: bool = False,
+    pattern: re.Pattern[str] = _PLACEHOLDER,
+) -> str:
     """Return text with its placeholders replaced; raise ValueError for one that is not supported.
 
     Args:
         executor_input: the task's ExecutorInput as JSON.
         constants: values of placeholders that are not in it, by path: {"pipeline_job_name": "x"}.
         nested: the text is a value in a list or struct, whose dump as JSON escapes it once.
+        pattern: of the placeholders that are replaced.
     """
 
     def replace(match: re.Match[str]) -> str:
@@ -97,17 +112,24 @@ def resolve(text: str, executor_input: Json, constants: Json, *, nested: bool = 
             result = json.dumps(result)[1:-1]
         return result
 
-    return _PLACEHOLDER.sub(replace, text)
+    return pattern.sub(replace, text)
 
 
-def resolve_json(value: Any, executor_input: Json, constants: Json, *, nested: bool = False) -> Any:
-    """Return JSON with the placeholders in its texts replaced, at any depth, as `resolve` does."""
+def resolve_json(value: Any, executor_input: Json, constants: Json, **options: Any) -> Any:
+    """Return JSON with the placeholders in its texts replaced, at any depth, as `resolve` does.
+
+    In a list or struct, a text that is no more than the placeholder of a parameter becomes the
+    parameter's value, such as a number.
+    """
 
     def inner(item: Any) -> Any:
-        return resolve_json(item, executor_input, constants, nested=True)
+        return resolve_json(item, executor_input, constants, **{**options, "nested": True})
 
     if isinstance(value, str):
-        return resolve(value, executor_input, constants, nested=nested)
+        alone = _PARAMETER.fullmatch(value) if options.get("nested") else None
+        if alone and not alone["times"]:
+            return _look_up(alone["path"], executor_input, constants)
+        return resolve(value, executor_input, constants, **options)
     if isinstance(value, Mapping):
         return {inner(key): inner(item) for key, item in value.items()}
     return [inner(item) for item in value] if isinstance(value, list) else value
@@ -118,12 +140,8 @@ def resolve_inputs(value: Any, inputs: Json) -> Any:
 
     The tasks of a group have other inputs than the group, so the group's are resolved before.
     """
-    if isinstance(value, str):
-        given = {"inputs": {"parameterValues": inputs}}
-        return _PARAMETER.sub(lambda match: resolve(match[0], given, {}), value)
-    if isinstance(value, Mapping):
-        return {key: resolve_inputs(item, inputs) for key, item in value.items()}
-    return [resolve_inputs(item, inputs) for item in value] if isinstance(value, list) else value
+    given = {"inputs": {"parameterValues": inputs}}
+    return resolve_json(value, given, {}, pattern=_PARAMETER)
 
 
 def resolve_command(words: Sequence[str], executor_input: Json, constants: Json) -> list[str]:
@@ -154,6 +172,8 @@ def _look_up(path: str, executor_input: Json, constants: Json) -> Any:
             return side.get("parameterValues", {}).get(match["name"])
         return side["parameters"][match["name"]]["outputFile"]
     artifacts = side.get("artifacts", {}).get(match["name"], {}).get("artifacts")
+    if not (match["field"] or match["metadata"]):
+        return artifacts
     if not artifacts:
         return None
     if match["field"]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from vertex.emulator.engine import expressions, placeholders
-from vertex.facts.json_numbers import Json
+from vertex.facts.json_numbers import Json, to_whole_numbers
 
 _KINDS = ("parameters", "artifacts")
 _ANY_ARTIFACT = "system.Artifact"
@@ -40,7 +40,7 @@ def find_value_problem(name: str, definition: Json, value: Any) -> str:
     if kind in _NUMBERS and fits:
         whole = kind == "NUMBER_DOUBLE" or float(value).is_integer()
         fits = whole and not isinstance(value, bool)  # In Python, a bool is an int.
-    choices = definition.get("literals") or [value]
+    value, choices = to_whole_numbers([value, definition.get("literals") or [value]])
     if not fits:
         return f"the parameter {name} is {json.dumps(value)[:80]}, which is not a {kind}"
     if value not in choices:
@@ -164,7 +164,8 @@ def _check_task(task: Json, component: Json, dag: Json, parts: Json) -> Iterator
         definitions = _inputs(component, kind)
         for name, source in given[kind].items():
             yield from _check_source(kind, name, source, definitions.get(name, {}), dag, parts)
-            yield from filter(None, [placeholders.find_problem(source, known)])
+            if problem := placeholders.find_problem(source, known):
+                yield f"the input {name}: {problem}"
         for name, definition in definitions.items():
             # The service gives a TASK_CONFIG.
             injected = definition.get("parameterType") == "TASK_CONFIG"
