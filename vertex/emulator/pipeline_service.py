@@ -82,11 +82,7 @@ def check_content(job: Mapping[str, Any]) -> None:
     """Refuse a job's JSON with unknown or missing parameters, or a step with 0 accelerators."""
     spec = job.get("pipelineSpec", {})
     refuse(not spec.get("root"), "pipeline_spec is required here: no template is downloaded")
-    try:
-        problem = spec_rules.find_problem(spec)
-    except (AttributeError, LookupError, TypeError, ValueError) as error:
-        problem = f"it is malformed: {error!r}"
-    refuse(problem, f"pipeline_spec: {problem}")
+    spec_rules.check_spec(spec)
     given = job.get("runtimeConfig", {})
     values, declared = given.get("parameterValues", {}), spec["root"].get("inputDefinitions", {})
     parameters = declared.get("parameters", {})

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from vertex.emulator.engine import expressions, placeholders
+from vertex.errors import InputError
 from vertex.facts.json_numbers import Json, to_whole_numbers
 
 _KINDS = ("parameters", "artifacts")
@@ -26,9 +27,14 @@ _TYPES: dict[str, type | tuple[type, ...]] = {
 """The type of a parameter's JSON value, by its ParameterType."""
 
 
-def find_problem(spec: Json) -> str:
-    """Return an error message for the first rule that a PipelineSpec breaks; else ""."""
-    return next(_check_component(spec, "root", spec["root"], ()), "")
+def check_spec(spec: Json) -> None:
+    """Raise InputError for the first rule that a PipelineSpec breaks."""
+    try:
+        problem = next(_check_component(spec, "root", spec["root"], ()), "")
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        problem = f"it is malformed: {error!r}"
+    if problem:
+        raise InputError(f"pipeline_spec: {problem}")
 
 
 def find_value_problem(name: str, definition: Json, value: Any) -> str:
