@@ -3,7 +3,6 @@
 import dataclasses
 import datetime
 import itertools
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -17,8 +16,6 @@ from vertex.emulator.http_rules import to_json
 from vertex.emulator.messages import state_of
 from vertex.emulator.resources import Resources
 from vertex.facts.jobs import ENDED
-
-_POSITIVE = re.compile(r"[1-9][0-9]*")
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -98,6 +95,5 @@ def check_content(job: Mapping[str, Any]) -> None:
         refuse(not spec_rules.is_optional(artifact), f"input artifact {name} is not supported here")
     refuse(given.get("inputArtifacts"), "runtime_config.input_artifacts is not supported here")
     for name, executor in spec.get("deploymentSpec", {}).get("executors", {}).items():
-        accelerator = executor.get("container", {}).get("resources", {}).get("accelerator", {})
-        none = accelerator and not _POSITIVE.fullmatch(accelerator.get("resourceCount", ""))
-        refuse(none, f"{name}: the accelerator limit is not a positive integer")
+        problem = spec_rules.find_accelerator_problem(executor.get("container", {}))
+        refuse(problem, f"{name}: {problem}")

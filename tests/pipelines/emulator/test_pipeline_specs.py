@@ -222,7 +222,7 @@ SECOND = f"{TASKS}/double-2/inputs/parameters/number"
 @pytest.mark.parametrize(
     ("pipeline", "change", "parameters", "reason"),
     [
-        (texts, None, {}, "task for-loop-2: .*-v refers to .*pass a loop's item as an argument"),
+        (texts, None, {}, "task for-loop-2: .*-[nv] refers to .*pass a loop's item as an argument"),
         (numbers, None, {"number": "3"}, 'parameter number is "3", which is not a NUMBER_INTEGER'),
         (numbers, None, {"number": 2.5}, "parameter number is 2.5, which is not a NUMBER_INTEGER"),
         (

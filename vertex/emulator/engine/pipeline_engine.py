@@ -2,8 +2,10 @@
 
 import concurrent.futures
 import dataclasses
+import datetime
 import json
 import pathlib
+import re
 import shutil
 import time
 from collections.abc import Callable
@@ -72,6 +74,9 @@ class PipelineEngine:
         logs = directory / "logs"
         logs.mkdir()
         number = str(time.time_ns())
+        # The ID of a schedule's job has the time for which it was scheduled.
+        due = re.search(r"-(\d{14})-s\d+$", job_id)
+        scheduled = datetime.datetime.strptime(due[1], "%Y%m%d%H%M%S") if due else job.create_time
         run = PipelineRun(
             spec=spec,
             parameters={
@@ -79,10 +84,12 @@ class PipelineEngine:
             },
             folder=directory,
             artifacts=str(artifacts),
-            constants=make_constants(job_id, project, location),
+            constants=make_constants(job_id, project, location, job.create_time, scheduled),
             processes=TaskProcesses(self.services, number, spec, logs, in_bucket=False),
             cache=self.folder / "runs" / ".cache",
             code_of=self.code_of,
+            fails_fast=job.runtime_config.failure_policy.name.endswith("FAIL_FAST"),
+            to_local=self.to_local,
         )
 
         def execute() -> str:

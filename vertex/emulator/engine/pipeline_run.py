@@ -6,7 +6,8 @@
 
 A task runs in a thread that first waits for the tasks on which it depends, so tasks that don't
 depend on each other run at the same time. After a failure, tasks that don't depend on the failed
-one still run, as on Vertex AI by default (PIPELINE_FAILURE_POLICY_FAIL_SLOW).
+one still run, unless the run fails fast. The task of an exit handler runs in any case, even in a
+run that is cancelled.
 """
 
 import concurrent.futures
@@ -27,8 +28,14 @@ from typing import Any
 
 from vertex import checked_json
 from vertex.emulator.engine import expressions, output_cache, task_inputs
-from vertex.emulator.engine.placeholders import resolve_command, resolve_inputs
-from vertex.emulator.engine.spec_rules import depends_on, is_loop, is_optional, selectors_of
+from vertex.emulator.engine.placeholders import resolve_command, resolve_inputs, resolve_json
+from vertex.emulator.engine.spec_rules import (
+    depends_on,
+    find_accelerator_problem,
+    is_loop,
+    is_optional,
+    selectors_of,
+)
 from vertex.emulator.engine.task_inputs import ABSENT, MISSING, UNTAKEN
 from vertex.emulator.engine.task_processes import TaskProcesses, link_artifacts
 from vertex.facts.jobs import TASK_ARTIFACTS, TASK_BYTES
@@ -39,13 +46,15 @@ DONE = ("SUCCEEDED", "CACHED", "SKIPPED")
 """States after which the tasks that depend on a task run."""
 _TRANSPARENT = re.compile(r"comp-(condition|condition-branches|exit-handler)-\d+")
 """Groups of tasks whose name is not part of the paths of their tasks."""
+_EXIT_HANDLER = re.compile(r"exit-handler-\d+")
+"""The group of tasks after which the task of an exit handler runs."""
 
 
 @dataclasses.dataclass(eq=False)
 class Task:
     """A task of a run, or a group of tasks: a branch, a loop, an iteration or a nested pipeline."""
 
-    number: int  # from 1
+    number: int  # 1 is the pipeline itself
     parent: "Task | None"  # the group that it is in; None: it is in the root
     name: str  # its name in the spec; of an iteration, <loop>-iteration-<n>
     path: str  # unique in the run
@@ -60,7 +69,7 @@ class Task:
     error: str = ""  # why it failed, if not by its process
     started: float = 0.0  # seconds since 1970; 0 if it has not started
     ended: float = 0.0  # seconds since 1970; 0 if it has not ended
-    outputs: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # of a group: empty
+    outputs: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
     def is_group(self) -> bool:
@@ -114,13 +123,21 @@ class PipelineRun:
     cache: pathlib.Path | None  # folder of outputs that runs share; None: reuse no outputs
     code_of: Callable[[list[str]], str]  # returns a digest of the code of a command, for the cache
     retries: bool = True  # try a failed task again as its retry policy says
+    fails_fast: bool = False  # start no tasks after one has failed
+    # Returns the path on this machine of a URI in a bucket, or the URI if it has none.
+    to_local: Callable[[str], str] = str
     links_reused: bool = False  # link outputs of other runs into this run's folder
 
     def __post_init__(self) -> None:
-        self._journal = output_cache.Journal(self.folder)
+        self._remote = self.processes.in_bucket
+        self._journal = output_cache.Journal(self.folder, remote=self._remote)
+        self._failing = threading.Event()  # set once a task has failed
         self._lock = threading.Lock()
         self.started = time.time()
         self.tasks: list[Task] = []  # in the order of the spec; iterations are added
+        log = self.folder / "logs" / "pipeline.log"
+        self.root = Task(1, None, "", "", "", {}, self.spec["root"], log)
+        self.root.set_state("RUNNING")
         self._expand(self.spec["root"], None, "")
 
     @property
@@ -136,6 +153,7 @@ class PipelineRun:
     def execute(self) -> str:
         """Run the pipeline to its end; return SUCCEEDED, FAILED or CANCELLED."""
         result = self._run_dag(None, self.parameters, is_new=False)
+        self.root.outputs = result.outputs
         self.close(result.state)
         return result.state
 
@@ -146,6 +164,7 @@ class PipelineRun:
                 task.set_state("SKIPPED" if state == "SUCCEEDED" else "NOT_TRIGGERED")
             elif task.state == "RUNNING":
                 task.set_state("CANCELLED")
+        self.root.set_state(state)
 
     def _expand(self, component: Json, group: Task | None, prefix: str) -> None:
         """List the tasks of a DAG, except those of loops, after the group that it is."""
@@ -174,7 +193,7 @@ class PipelineRun:
                 position = max(n for n, task in enumerate(self.tasks) if is_in(task, group)) + 1
             # Logs are found by name; in a loop, the iterations have the same names.
             log = self.folder / "logs" / f"{path.replace('/', '.')}.log"
-            number = len(self.tasks) + 1
+            number = len(self.tasks) + 2
             task = Task(number, group, name, path, display_name, spec, component, log)
             self.tasks.insert(position, task)
             return task
@@ -206,8 +225,9 @@ class PipelineRun:
             with contextlib.suppress(OSError), task.log.open("a") as log:
                 traceback.print_exc(file=log)
             result = Result("FAILED", error=task.error)
-        if not task.is_group:
-            task.outputs = result.outputs
+        task.outputs = result.outputs
+        if result.state == "FAILED":
+            self._failing.set()
         self._close_task(task, result.state)
         return result
 
@@ -224,7 +244,14 @@ class PipelineRun:
         policy = task.spec.get("triggerPolicy", {})
         regardless = policy.get("strategy") == "ALL_UPSTREAM_TASKS_COMPLETED"
         succeeded = all(result.state in DONE for result in earlier)
-        return (succeeded or regardless) and not self.processes.cancelled.is_set()
+        return (succeeded or regardless) and not self._is_stopped(task)
+
+    def _is_stopped(self, task: Task) -> bool:
+        """Return whether no more of a task is to run."""
+        if self.processes.killed.is_set() or is_exit(task):
+            return self.processes.killed.is_set()
+        failing = self.fails_fast and self._failing.is_set()
+        return failing or self.processes.cancelled.is_set()
 
     def _run_triggered(self, task: Task, scope: _Scope, is_new: bool) -> Result:
         """Run a task whose dependencies have ended, unless its condition is false."""
@@ -292,7 +319,7 @@ class PipelineRun:
             groups.append(group)
 
         def run(group: Task, value: Any) -> Result:
-            if self.processes.cancelled.is_set():
+            if self._is_stopped(group):
                 return Result("NOT_TRIGGERED")
             group.set_state("RUNNING")
             result = self._run_dag(group, {**inputs, item: value}, is_new)
@@ -319,6 +346,7 @@ class PipelineRun:
             task.set_state("RUNNING")
             given = to_whole_numbers(inputs)
             artifact = task_inputs.import_artifact(executor["importer"], given, self.constants)
+            artifact = dataclasses.replace(artifact, uri=self.to_local(artifact.uri))
             return Result("SUCCEEDED", {"artifact": artifact}, is_new)
         if not is_new and (outputs := self._journal.get(task.path)) is not None:
             return Result("CACHED", outputs, is_new=False)
@@ -330,8 +358,9 @@ class PipelineRun:
             if outputs is not None:
                 break
             wait = next(waits, None)
-            if self.processes.cancelled.is_set() or wait is None:
-                state = "CANCELLED" if self.processes.cancelled.is_set() else "FAILED"
+            cancelled = self.processes.cancelled.is_set() and not is_exit(task)
+            if cancelled or wait is None:
+                state = "CANCELLED" if cancelled else "FAILED"
                 return Result(state, error=task.error or f"its process exited: {task.returncode}")
             with task.log.open("a") as log:
                 log.write(f"--- retry in {wait:g} s ---\n")
@@ -357,9 +386,14 @@ class PipelineRun:
             artifacts=f"{self.artifacts}/{task.path}",
             constants=constants,
         )
-        image = container["image"]
         command = [*container.get("command", []), *container.get("args", [])]
-        variables = {pair["name"]: pair["value"] for pair in container.get("env", [])}
+        settings = {key: container.get(key) for key in ("image", "env", "resources")}
+        settings = resolve_json(settings, request, constants)
+        if problem := find_accelerator_problem(settings):
+            self._note(task, problem)
+            return None, "FAILED"
+        image = settings["image"]
+        variables = {pair["name"]: str(pair["value"]) for pair in settings["env"] or ()}
         entry = None
         if self.cache and task.spec.get("cachingOptions", {}).get("enableCache"):
             image_id = self.processes.image_of(image)
@@ -367,18 +401,21 @@ class PipelineRun:
             given = output_cache.to_relative(request["inputs"], runs)
             content = (image_id, command, variables, given, self.code_of(command))
             entry = self.cache / f"{checked_json.digest(content)}.json"
-            if (cached := output_cache.read_entry(entry, runs)) is not None:
+            cached = output_cache.read_entry(entry, runs, remote=self._remote)
+            if cached is not None:
                 if self.links_reused:
                     link_artifacts(folder, cached)
                 return cached, "CACHED"
         task.set_state("RUNNING")
         folder.mkdir(parents=True, exist_ok=True)
         command = resolve_command(command, request, constants)
-        task.returncode = self.processes.execute(task.path, image, command, variables, task.log)
+        task.returncode = self.processes.execute(
+            task.path, image, command, variables, task.log, after_cancel=is_exit(task)
+        )
         if task.returncode != 0:
             return None, "FAILED"
         try:
-            outputs = task_inputs.read_outputs(task.component, request)
+            outputs = task_inputs.read_outputs(task.component, request, self.to_local)
             problem = find_size_problem(outputs)
         except ValueError as error:
             outputs, problem = {}, str(error)
@@ -386,7 +423,7 @@ class PipelineRun:
             self._note(task, problem)
             return None, "FAILED"
         if entry:
-            output_cache.write_entry(entry, outputs, runs)
+            output_cache.write_entry(entry, outputs, runs, remote=self._remote)
         return outputs, "SUCCEEDED"
 
     def _note(self, task: Task, problem: str) -> str:
@@ -410,6 +447,17 @@ def in_order(tasks: Json) -> Iterator[tuple[str, Any]]:
 
     for name in sorted(tasks):
         yield from visit(name)
+
+
+def is_exit(task: Task | None) -> bool:
+    """Return whether a task is that of an exit handler, or is in one that is a pipeline."""
+    while task:
+        policy = task.spec.get("triggerPolicy", {}).get("strategy")
+        handlers = [name for name in depends_on(task.spec) if _EXIT_HANDLER.fullmatch(name)]
+        if policy == "ALL_UPSTREAM_TASKS_COMPLETED" and handlers:
+            return True
+        task = task.parent
+    return False
 
 
 def is_in(task: Task | None, group: Task) -> bool:
@@ -457,7 +505,7 @@ def combine(results: Iterable[Result], outputs: Json, is_new: bool = False) -> R
     results = list(results)
     states = {result.state for result in results}
     state = next(
-        (state for state in ("CANCELLED", "FAILED", "NOT_TRIGGERED") if state in states),
+        (state for state in ("FAILED", "CANCELLED", "NOT_TRIGGERED") if state in states),
         "SUCCEEDED",
     )
     error = next((result.error for result in results if result.error), "")

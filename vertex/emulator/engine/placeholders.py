@@ -23,25 +23,31 @@ _WHOLE = re.compile(r"json_escape\[(\d+)\]")
 _CHANNEL = re.compile(r"\{\{channel:[^{}]*\}\}")
 """What KFP's compiler leaves of an input or output in a place where it does not look."""
 _STRUCTURES = ('{"Concat": ', '{"IfPresent": ')
+_TIME = "%Y-%m-%dT%H:%M:%SZ"
 _OF_TASK = ("pipeline_task_name", "pipeline_task_uuid", "pipeline_root")
 _OF_OUTPUT = ("outputs.output_file", "outputMetadataUri")
 
 
 def make_constants(
-    run_name: str, project: str, location: str, time: datetime.datetime | None = None
+    run_name: str,
+    project: str,
+    location: str,
+    created: datetime.datetime | None = None,
+    scheduled: datetime.datetime | None = None,
 ) -> dict[str, str]:
     """Return the placeholders that are equal for all tasks of a run, by path.
 
-    `time` is when the run was created, or for which it was scheduled; None: now.
+    `created` is the time of the run's creation, by default now, and `scheduled` that for which a
+    schedule created it, by default `created`. Both are in UTC.
     """
-    moment = f"{time or datetime.datetime.now(datetime.UTC):%Y-%m-%dT%H:%M:%SZ}"
+    created = created or datetime.datetime.now(datetime.UTC)
     return {
         "pipeline_job_name": run_name,
         "pipeline_job_uuid": run_name,
         "pipeline_job_resource_name": f"projects/{project}/locations/{location}/pipelineJobs/"
         f"{run_name}",
-        "pipeline_job_create_time_utc": moment,
-        "pipeline_job_schedule_time_utc": moment,
+        "pipeline_job_create_time_utc": f"{created:{_TIME}}",
+        "pipeline_job_schedule_time_utc": f"{scheduled or created:{_TIME}}",
         "pipeline_google_cloud_project_id": project,
         "pipeline_google_cloud_location": location,
         "pipeline_service_account": "",

@@ -6,6 +6,7 @@ https://github.com/kubeflow/pipelines/blob/master/api/v2alpha1/pipeline_spec.pro
 """
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,6 +15,7 @@ from vertex.errors import InputError
 from vertex.facts.json_numbers import Json, to_whole_numbers
 
 _KINDS = ("parameters", "artifacts")
+_POSITIVE = re.compile(r"[1-9][0-9]*")
 _ANY_ARTIFACT = "system.Artifact"
 _NUMBERS = ("NUMBER_INTEGER", "NUMBER_DOUBLE")
 _TYPES: dict[str, type | tuple[type, ...]] = {
@@ -52,6 +54,15 @@ def find_value_problem(name: str, definition: Json, value: Any) -> str:
     if value not in choices:
         return f"the parameter {name} is {json.dumps(value)[:80]}, not one of {json.dumps(choices)}"
     return ""
+
+
+def find_accelerator_problem(container: Json) -> str:
+    """Return an error message if a container asks for accelerators, but for no number; else ""."""
+    accelerator = (container.get("resources") or {}).get("accelerator", {})
+    count = str(accelerator.get("resourceCount", ""))
+    if not accelerator or placeholders.is_in(count) or _POSITIVE.fullmatch(count):
+        return ""
+    return "the accelerator limit is not a positive integer"
 
 
 def is_optional(definition: Json) -> bool:

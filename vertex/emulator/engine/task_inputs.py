@@ -8,6 +8,7 @@ import dataclasses
 import json
 import pathlib
 import shutil
+from collections.abc import Callable
 from typing import Any
 
 from vertex.emulator.engine import placeholders
@@ -128,8 +129,13 @@ def build_executor_input(
     return executor_input
 
 
-def read_outputs(component: Json, executor_input: Json) -> dict[str, Any]:
-    """Return the outputs that a task has written; raise ValueError if they can't be read."""
+def read_outputs(
+    component: Json, executor_input: Json, to_local: Callable[[str], str]
+) -> dict[str, Any]:
+    """Return the outputs that a task has written; raise ValueError if they can't be read.
+
+    `to_local` returns the path on this machine of a URI in a bucket.
+    """
     definitions = component.get("outputDefinitions", {})
     content: dict[str, Any] = {}
     file = pathlib.Path(executor_input["outputs"]["outputFile"])
@@ -156,6 +162,7 @@ def read_outputs(component: Json, executor_input: Json) -> dict[str, Any]:
             )
             for artifact in written
         ]
+        found = [dataclasses.replace(item, uri=to_local(item.uri)) for item in found]
         for artifact, described in zip(found, written, strict=True):
             _copy_custom_path(described.get("custom_path", ""), artifact.uri)
         outputs[name] = found if definition.get("isArtifactList") else found[0]

@@ -59,7 +59,7 @@ class TaskProcesses:
             service.run_logs[self.run] = self.logs
         self._lock = threading.Lock()
         self._running: list[Process] = []
-        self.cancelled = threading.Event()
+        self.cancelled, self.killed = threading.Event(), threading.Event()
         executors = self.spec.get("deploymentSpec", {}).get("executors", {}).values()
         commands = [executor.get("container", {}).get("command", []) for executor in executors]
         # Of the first launcher that a task needs, a process is started early: its imports take
@@ -73,19 +73,28 @@ class TaskProcesses:
         return containers.image_id(image) if containers else image
 
     def execute(
-        self, task: str, image: str, command: Sequence[str], variables: Json, log: pathlib.Path
+        self,
+        task: str,
+        image: str,
+        command: Sequence[str],
+        variables: Json,
+        log: pathlib.Path,
+        *,
+        after_cancel: bool = False,
     ) -> int | None:
         """Run a task's container to its end; return its exit code, None if it was cancelled.
 
         `task` is the task's path. -n is returned if signal n ended the process, and 1 if the
-        process succeeded but a job that it launched did not.
+        process succeeded but a job that it launched did not. With `after_cancel`, it runs even if
+        the run has been cancelled.
         """
+        stop = self.killed if after_cancel else self.cancelled
         if MAIL_MODULE in command:
             log.write_text("Nothing is sent: e-mails are a service of Vertex AI\n")
             return 0
         earlier = self.jobs_of(task)  # of attempts that failed
         with self._lock:
-            if self.cancelled.is_set():
+            if stop.is_set():
                 return None
             if launcher := find_launcher(command):
                 process = self._launch(task, launcher, command, log)
@@ -99,7 +108,7 @@ class TaskProcesses:
             job.cancel()
             job.join()
         self._running.remove(process)
-        if self.cancelled.is_set():
+        if stop.is_set():
             return None
         # A launcher that receives SIGTERM cancels its job and exits with 0.
         failed = any(job.state != "SUCCEEDED" for job in launched)
@@ -125,14 +134,14 @@ class TaskProcesses:
         """Cancel running jobs and tasks with a grace period; prevent new ones."""
         with self._lock:
             self.cancelled.set()
-        jobs = self.jobs_of()
+            jobs, running = self.jobs_of(), list(self._running)
         for job in jobs:
             job.cancel()
-        for process in list(self._running):
+        for process in running:
             process.terminate(group=True)
         for job in jobs:
             job.join()
-        for process in list(self._running):
+        for process in running:
             if not process.finished.wait(_CANCEL_GRACE_SECONDS):
                 process.kill()
 
@@ -140,6 +149,7 @@ class TaskProcesses:
         """Kill running jobs and tasks; prevent new ones."""
         with self._lock:
             self.cancelled.set()
+            self.killed.set()
         for job in self.jobs_of():
             job.kill()
         for process in list(self._running):
