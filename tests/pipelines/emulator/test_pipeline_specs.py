@@ -3,6 +3,7 @@
 import contextlib
 import json
 import time
+from typing import NamedTuple
 
 import grpc
 import pytest
@@ -285,3 +286,135 @@ SECOND = f"{TASKS}/double-2/inputs/parameters/number"
 def test_invalid_spec_or_value_is_refused(runner, pipeline, change, parameters, reason):
     with pytest.raises(exceptions.InvalidArgument, match=reason):
         runner.create(pipeline, change=change, **parameters)
+
+
+@dsl.container_component
+def fail():
+    return dsl.ContainerSpec("image", ["false"])
+
+
+@dsl.container_component
+def sleep(seconds: int):
+    return dsl.ContainerSpec("image", ["sleep"], [seconds])
+
+
+@component
+def report(status: dsl.PipelineTaskFinalStatus) -> str:
+    return status.state
+
+
+@dsl.pipeline(name="fast")
+def fast():
+    fail()
+    double(number=1).after(sleep(seconds=1))
+
+
+@pytest.mark.parametrize(("policy", "state"), [("FAST", "NOT_TRIGGERED"), ("SLOW", "SUCCEEDED")])
+def test_run_that_fails_fast_starts_no_more_tasks(runner, policy, state):
+    job = runner.run(fast, failure_policy=f"PIPELINE_FAILURE_POLICY_FAIL_{policy}")
+    assert job.state.name == "PIPELINE_STATE_FAILED"
+    ended = states(job)
+    assert (ended["sleep"], ended["double"]) == ("SUCCEEDED", state)
+
+
+@dsl.pipeline(name="reports")
+def reports():
+    # A pipeline as the exit task: its tasks run, too.
+    double(number=3).after(double(number=2))
+
+
+@dsl.pipeline(name="exits")
+def exits():
+    with dsl.ExitHandler(report()):
+        sleep(seconds=60)
+    with dsl.ExitHandler(reports()):
+        sleep(seconds=60)
+
+
+def test_exit_tasks_run_when_a_run_is_cancelled(runner):
+    job = runner.create(exits)
+    while states(job).get("sleep") != "RUNNING" or states(job).get("sleep-2") != "RUNNING":
+        job = runner.client.get_pipeline_job(name=job.name)
+    runner.client.cancel_pipeline_job(name=job.name)
+    job = runner.wait(job)
+    assert job.state.name == "PIPELINE_STATE_CANCELLED"
+    assert (states(job)["sleep"], outputs(job, "report")) == ("CANCELLED", {"Output": "CANCELLED"})
+    assert outputs(job, "double") == {"Output": "6"}
+
+
+@dsl.pipeline(name="limits")
+def limits(count: str = "1", memory: str = "8G"):
+    task = double(number=1)
+    task.set_accelerator_type("NVIDIA_L4").set_accelerator_limit(count).set_memory_limit(memory)
+
+
+def test_limits_of_a_step_may_be_parameters(runner):
+    assert runner.run(limits).state.name == "PIPELINE_STATE_SUCCEEDED"
+    job = runner.run(limits, count="none")
+    assert job.error.message == "double: the accelerator limit is not a positive integer"
+
+
+@dsl.pipeline(name="times")
+def times():
+    created = dsl.PIPELINE_JOB_CREATE_TIME_UTC_PLACEHOLDER
+    describe(value={"times": [created, dsl.PIPELINE_JOB_SCHEDULE_TIME_UTC_PLACEHOLDER]})
+
+
+def test_placeholders_of_times_are_those_of_the_run(runner):
+    job = runner.run(times)
+    created = f"{job.create_time:%Y-%m-%dT%H:%M:%SZ}"
+    assert json.loads(outputs(job, "describe")["Output"]) == {"times": [created, created]}
+
+
+@component
+def register(model: dsl.Output[dsl.Model], uri: str):
+    model.uri = uri
+
+
+@component
+def move(file: dsl.Output[dsl.Dataset], path: str):
+    import pathlib
+
+    file.set_path(path)
+    pathlib.Path(file.path).write_text("moved")
+
+
+@component
+def name_of(file: dsl.Input[dsl.Dataset]) -> str:
+    import pathlib
+
+    return f"{file.name} {pathlib.Path(file.path).read_text()}"
+
+
+class Places(NamedTuple):
+    name: str
+    model: dsl.Model
+
+
+@dsl.pipeline(name="places")
+def places(path: str) -> Places:
+    registered = register(uri="gs://elsewhere/model")
+    named = name_of(file=move(path=path).outputs["file"])
+    return Places(named.output, registered.outputs["model"])
+
+
+def test_pipeline_returns_artifacts_of_other_places(runner):
+    job = runner.run(places, path=str(runner.folder / "moved"))
+    assert job.state.name == "PIPELINE_STATE_SUCCEEDED", job.error.message
+    root = job.job_detail.task_details[0]
+    assert root.task_name == job.name.rpartition("/")[2]
+    assert outputs(job, root.task_name) == {"name": "file moved"}
+    assert root.outputs["model"].artifacts[0].uri == "gs://elsewhere/model"
+
+
+@dsl.pipeline(name="own")
+def own():
+    file = dsl.importer(artifact_uri="gs://bucket/file", artifact_class=dsl.Dataset).output
+    name_of(file=file)
+
+
+def test_importer_reads_the_emulators_own_bucket(runner):
+    bucket = runner.folder / "engine" / "buckets" / "bucket"
+    bucket.mkdir(parents=True)
+    (bucket / "file").write_text("text")
+    assert outputs(runner.run(own), "name-of") == {"Output": "artifact text"}
