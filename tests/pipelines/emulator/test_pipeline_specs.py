@@ -160,6 +160,12 @@ def keys(name: str):
     describe(value={f"{name}": 1})
 
 
+@dsl.pipeline(name="compared")
+def compared(name: str, other: str):
+    with dsl.If(name == f"{other}"):
+        describe(value={})
+
+
 @dsl.pipeline(name="numbers")
 def numbers(number: int):
     doubled = double(number=number)
@@ -232,7 +238,8 @@ SECOND = f"{TASKS}/double-2/inputs/parameters/number"
             {"number": 1},
             r"parameter number is 1, not one of \[2",
         ),
-        (keys, None, {"name": "a"}, "the input value: {{channel:.* was not compiled"),
+        (keys, None, {"name": "a"}, "the task describe: {{channel:.* was not compiled"),
+        (compared, None, {"name": "a", "other": "a"}, "condition-1: {{channel:.*name=other"),
         (numbers, None, {}, "parameter number is required"),
         (opens, None, {}, "input artifact file is not supported"),
         (numbers, edit(f"{TASKS}/double-2/inputs", {}), {"number": 1}, "number is required, but"),

@@ -203,7 +203,8 @@ class PipelineRun:
         component = group.component if group else self.spec["root"]
         tasks = {task.name: task for task in list(self.tasks) if task.parent is group}
         results: dict[str, concurrent.futures.Future[Result]] = {}
-        scope = _Scope({**task_inputs.defaults_of(component), **arguments}, is_new, results)
+        given = {name: value for name, value in arguments.items() if value is not ABSENT}
+        scope = _Scope({**task_inputs.defaults_of(component), **given}, is_new, results)
         # Those that a task depends on come before it.
         for name, task in tasks.items():
             run = functools.partial(self._run_task, task, scope)

@@ -133,6 +133,7 @@ def _check_component(
 
 
 def _check_executor(component: Json, executor: Json | None) -> Iterator[str]:
+    known = {name for kind in _KINDS for name in _inputs(component, kind)}
     if not executor:
         yield f"the executor {component.get('executorLabel')} does not exist"
     elif "container" in executor:
@@ -140,9 +141,10 @@ def _check_executor(component: Json, executor: Json | None) -> Iterator[str]:
         words = [*container.get("command", []), *container.get("args", [])]
         if not words:
             yield f"the image {container['image']} is not run here; give its container a command"
-        known = {name for kind in _KINDS for name in _inputs(component, kind)}
         yield from filter(None, [placeholders.find_problem(word, known) for word in words])
-    elif "importer" not in executor:
+    elif "importer" in executor:
+        yield from filter(None, [placeholders.find_problem(executor, known)])
+    else:
         yield f"{', '.join(executor)} does not run here, only a container or importer"
 
 
@@ -181,14 +183,13 @@ def _check_task(task: Json, component: Json, dag: Json, parts: Json) -> Iterator
         definitions = _inputs(component, kind)
         for name, source in given[kind].items():
             yield from _check_source(kind, name, source, definitions.get(name, {}), dag, parts)
-            if problem := placeholders.find_problem(source, known):
-                yield f"the input {name}: {problem}"
         for name, definition in definitions.items():
             # The service gives a TASK_CONFIG.
             injected = definition.get("parameterType") == "TASK_CONFIG"
             present = name in given[kind] or name == iterator.get("itemInput") or injected
             if not present and not is_optional(definition):
                 yield f"the input {name} is required, but is not given"
+    yield from filter(None, [placeholders.find_problem(task, known)])
     items = iterator.get("items", {})
     read = {items[key] for key in ("inputParameter", "inputArtifact") if key in items}
     read |= expressions.find_names(task.get("triggerPolicy", {}).get("condition", ""))

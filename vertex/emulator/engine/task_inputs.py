@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from vertex.emulator.engine import placeholders
+from vertex.emulator.engine.spec_rules import find_value_problem
 from vertex.facts.json_numbers import Json, to_whole_numbers
 
 ABSENT = object()
@@ -149,6 +150,8 @@ def read_outputs(
             if not path.is_file():
                 raise ValueError(f"its output {name} was not written: {path} does not exist")
             outputs[name] = _read_parameter(name, path.read_text(encoding="utf-8"), kind)
+        if problem := find_value_problem(name, {"parameterType": kind}, outputs[name]):
+            raise ValueError(f"it returned another type than it declares: {problem}")
         if kind == "NUMBER_INTEGER":
             outputs[name] = int(outputs[name])
     for name, definition in definitions.get("artifacts", {}).items():
@@ -179,7 +182,8 @@ def _copy_custom_path(source: str, uri: str) -> None:
 
 def import_artifact(importer: Json, inputs: Json, constants: Json) -> Artifact:
     """Return the artifact of an importer's task."""
-    given = {"inputs": {"parameterValues": dict(inputs)}, "outputs": {"outputFile": ""}}
+    inputs = {name: placeholders.resolve_inputs(value, inputs) for name, value in inputs.items()}
+    given = {"inputs": {"parameterValues": inputs}, "outputs": {"outputFile": ""}}
     uri = importer["artifactUri"]
     return Artifact.from_json(
         {
