@@ -81,19 +81,20 @@ def check_content(job: Mapping[str, Any]) -> None:
     refuse(not spec.get("root"), "pipeline_spec is required here: no template is downloaded")
     spec_rules.check_spec(spec)
     given = job.get("runtimeConfig", {})
+    refuse(given.get("inputArtifacts"), "runtime_config.input_artifacts is not supported here")
     values, declared = given.get("parameterValues", {}), spec["root"].get("inputDefinitions", {})
+    for name, artifact in declared.get("artifacts", {}).items():
+        refuse(not spec_rules.is_optional(artifact), f"input artifact {name} is required")
     parameters = declared.get("parameters", {})
-    for name, value in values.items():
+    for name in values:
         unknown = name not in parameters
         refuse(unknown, f"unknown parameter {name}: the pipeline has no such parameter")
-        problem = not is_in(value) and spec_rules.find_value_problem(name, parameters[name], value)
-        refuse(problem, f"runtime_config.parameter_values: {problem}")
     for name, parameter in parameters.items():
         missing = name not in values and not spec_rules.is_optional(parameter)
         refuse(missing, f"parameter {name} is required")
-    for name, artifact in declared.get("artifacts", {}).items():
-        refuse(not spec_rules.is_optional(artifact), f"input artifact {name} is not supported here")
-    refuse(given.get("inputArtifacts"), "runtime_config.input_artifacts is not supported here")
+        value = values.get(name, parameter.get("defaultValue"))
+        problem = not is_in(value) and spec_rules.find_value_problem(name, parameter, value)
+        refuse(problem, f"runtime_config.parameter_values: {problem}")
     for name, executor in spec.get("deploymentSpec", {}).get("executors", {}).items():
         problem = spec_rules.find_accelerator_problem(executor.get("container", {}))
         refuse(problem, f"{name}: {problem}")

@@ -241,7 +241,7 @@ SECOND = f"{TASKS}/double-2/inputs/parameters/number"
         (keys, None, {"name": "a"}, "the task describe: {{channel:.* was not compiled"),
         (compared, None, {"name": "a", "other": "a"}, "condition-1: {{channel:.*name=other"),
         (numbers, None, {}, "parameter number is required"),
-        (opens, None, {}, "input artifact file is not supported"),
+        (opens, None, {}, "input artifact file is required"),
         (numbers, edit(f"{TASKS}/double-2/inputs", {}), {"number": 1}, "number is required, but"),
         (
             numbers,

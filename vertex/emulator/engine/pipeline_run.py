@@ -284,10 +284,11 @@ class PipelineRun:
                 return self._describe_status(name, scope.results[name].result())
             case {"componentInputParameter": name} | {"componentInputArtifact": name}:
                 value = scope.arguments.get(name, ABSENT)
-            case {"taskOutputParameter": {"producerTask": name, "outputParameterKey": key}}:
-                value = scope.results[name].result().outputs.get(key, UNTAKEN)
-            case {"taskOutputArtifact": {"producerTask": name, "outputArtifactKey": key}}:
-                value = scope.results[name].result().outputs.get(key, UNTAKEN)
+            case {"taskOutputParameter": {"producerTask": name, "outputParameterKey": key}} | {
+                "taskOutputArtifact": {"producerTask": name, "outputArtifactKey": key}
+            }:
+                result = scope.results[name].result()
+                value = result.outputs.get(key, UNTAKEN if result.state in DONE else ABSENT)
             case _:
                 raise ValueError(f"the input {json.dumps(source)} is not supported")
         selector = source.get("parameterExpressionSelector")

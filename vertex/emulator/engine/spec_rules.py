@@ -32,7 +32,9 @@ _TYPES: dict[str, type | tuple[type, ...]] = {
 def check_spec(spec: Json) -> None:
     """Raise InputError for the first rule that a PipelineSpec breaks."""
     try:
-        problem = next(_check_component(spec, "root", spec["root"], ()), "")
+        problem = "root has no dag"
+        if "dag" in spec["root"]:
+            problem = next(_check_component(spec, "root", spec["root"], ()), "")
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         problem = f"it is malformed: {error!r}"
     if problem:
