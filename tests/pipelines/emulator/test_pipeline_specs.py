@@ -295,6 +295,32 @@ def test_invalid_spec_or_value_is_refused(runner, pipeline, change, parameters, 
         runner.create(pipeline, change=change, **parameters)
 
 
+@component
+def make_items() -> list:
+    return [{"name": "a", "number": 1}, {"name": "b", "number": 2}]
+
+
+@dsl.pipeline(name="items")
+def items():
+    with dsl.ParallelFor(make_items().output) as item, dsl.If(item.number == 2):
+        write(text="taken")
+
+
+@dsl.pipeline(name="ordered")
+def ordered():
+    with dsl.ParallelFor(make_items().output) as item, dsl.If(item.number > 1):
+        write(text="taken")
+
+
+def test_condition_compares_a_field_of_a_loops_item(runner):
+    job = runner.run(items)
+    taken = [task.state.name for task in job.job_detail.task_details if task.task_name == "write"]
+    assert taken == ["NOT_TRIGGERED", "SUCCEEDED"]
+    job = runner.run(ordered)  # KFP compiles the number to a text, which has no order with one.
+    assert job.state.name == "PIPELINE_STATE_FAILED"
+    assert "> '1'\" can't be evaluated" in job.error.message
+
+
 @dsl.container_component
 def fail():
     return dsl.ContainerSpec("image", ["false"])

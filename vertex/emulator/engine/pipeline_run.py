@@ -147,8 +147,9 @@ class PipelineRun:
 
     @property
     def failed(self) -> Task | None:
-        """Return the first task that failed, if any."""
-        return next((task for task in self.steps if task.state == "FAILED"), None)
+        """Return the first task that failed, if any; a group only if no task in it did."""
+        failed = [task for task in [*self.steps, *self.tasks] if task.state == "FAILED"]
+        return next((task for task in failed if task.error or not task.is_group), None)
 
     def execute(self) -> str:
         """Run the pipeline to its end; return SUCCEEDED, FAILED or CANCELLED."""

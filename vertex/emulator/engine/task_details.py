@@ -52,7 +52,7 @@ def describe_tasks(
             "name": f"{executions}-{task.path.replace('/', '-')}".removesuffix("-"),
             "metadata": _describe_parameters(run, task),
         }
-        if task.state == "FAILED" and not task.is_group:
+        if task.state == "FAILED" and (task.error or not task.is_group):
             message = explain_task(task)
             if task is run.failed and is_over:
                 message = explain(run).removeprefix(f"{task.display_name}: ")
