@@ -131,6 +131,7 @@ class PipelineEngine:
             if state_of(job) == "PENDING":
                 job.state = messages.PipelineState.PIPELINE_STATE_RUNNING
         elif error := future.exception():
+            run.close("FAILED")
             self._end(job, "FAILED", f"{type(error).__name__}: {error}")
         else:
             state = "CANCELLED" if run.processes.cancelled.is_set() else future.result()

@@ -34,6 +34,7 @@ from vertex.emulator.engine.spec_rules import (
     find_accelerator_problem,
     is_loop,
     is_optional,
+    names_read,
     selectors_of,
 )
 from vertex.emulator.engine.task_inputs import ABSENT, MISSING, UNTAKEN
@@ -476,12 +477,7 @@ def list_required(task: Task) -> list[str]:
     A group passes inputs on to its tasks, of which some may do without.
     """
     if task.is_group:
-        items = (task.spec.get("parameterIterator") or task.spec.get("artifactIterator") or {}).get(
-            "items", {}
-        )
-        looped = {items[key] for key in ("inputParameter", "inputArtifact") if key in items}
-        condition = task.spec.get("triggerPolicy", {}).get("condition", "")
-        return [*looped, *expressions.find_names(condition)]
+        return list(names_read(task.spec))
     declared = task.component.get("inputDefinitions", {})
     return [
         name

@@ -89,6 +89,14 @@ def depends_on(task: Json) -> list[str]:
     return list(dict.fromkeys([*task.get("dependentTasks", []), *producers]))
 
 
+def names_read(task: Json) -> set[str]:
+    """Return the names of the inputs that a task's loop or condition reads."""
+    iterator = task.get("parameterIterator") or task.get("artifactIterator") or {}
+    items = iterator.get("items", {})
+    looped = {items[key] for key in ("inputParameter", "inputArtifact") if key in items}
+    return looped | expressions.find_names(task.get("triggerPolicy", {}).get("condition", ""))
+
+
 def selectors_of(output: Json) -> list[Json]:
     """Return the selectors of the tasks' outputs that an output of a DAG comes from."""
     match output:
@@ -192,10 +200,7 @@ def _check_task(task: Json, component: Json, dag: Json, parts: Json) -> Iterator
             if not present and not is_optional(definition):
                 yield f"the input {name} is required, but is not given"
     yield from filter(None, [placeholders.find_problem(task, known)])
-    items = iterator.get("items", {})
-    read = {items[key] for key in ("inputParameter", "inputArtifact") if key in items}
-    read |= expressions.find_names(task.get("triggerPolicy", {}).get("condition", ""))
-    for name in sorted(read - {name for kind in _KINDS for name in given[kind]}):
+    for name in sorted(names_read(task) - {name for kind in _KINDS for name in given[kind]}):
         yield f"its loop or condition reads the input {name}, which is not given"
 
 
