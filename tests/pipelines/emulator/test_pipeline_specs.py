@@ -37,7 +37,7 @@ class Runner:
     def __init__(self, folder, client):
         self.folder, self.client = folder, client
 
-    def create(self, pipeline, change=None, failure_policy="", **parameters):
+    def create(self, pipeline, change=None, failure_policy="", job_id="", **parameters):
         """Create a job of a pipeline, whose PipelineSpec `change` may edit."""
         spec = yaml.safe_load(compile_to(self.folder, pipeline).read_text())
         if change:
@@ -47,7 +47,9 @@ class Runner:
             config["failurePolicy"] = failure_policy
         content = {"displayName": "run", "pipelineSpec": spec, "runtimeConfig": config}
         job = PipelineJob(json_format.ParseDict(content, PipelineJob()._pb))
-        return self.client.create_pipeline_job(parent=PARENT, pipeline_job=job)
+        return self.client.create_pipeline_job(
+            parent=PARENT, pipeline_job=job, pipeline_job_id=job_id
+        )
 
     def run(self, pipeline, **options):
         return self.wait(self.create(pipeline, **options))
@@ -131,6 +133,16 @@ def forgets():
     double(number=1).after(forget())
 
 
+@dsl.container_component
+def halve(number: dsl.OutputPath(int)):
+    return dsl.ContainerSpec("image", ["sh", "-c", 'echo 2.5 > "$0"'], [number])
+
+
+@dsl.pipeline(name="halves")
+def halves():
+    double(number=halve().output)
+
+
 @dsl.pipeline(name="inner")
 def inner(value: dict, text: str):
     describe(value=value)
@@ -188,10 +200,17 @@ def test_list_of_a_container_components_files_is_an_argument(runner):
     assert outputs(job, "join") == {"text": "4\n4\n"}
 
 
-def test_output_parameter_that_is_not_written_fails_its_task(runner):
-    job = runner.run(forgets)
-    assert (states(job)["forget"], states(job)["double"]) == ("FAILED", "NOT_TRIGGERED")
-    assert "forget: its output text was not written" in job.error.message
+@pytest.mark.parametrize(
+    ("pipeline", "task", "reason"),
+    [
+        (forgets, "forget", "its output text was not written"),
+        (halves, "halve", "the parameter number is 2.5, which is not a NUMBER_INTEGER"),
+    ],
+)
+def test_output_that_is_missing_or_of_another_type_fails_its_task(runner, pipeline, task, reason):
+    job = runner.run(pipeline)
+    assert (states(job)[task], states(job)["double"]) == ("FAILED", "NOT_TRIGGERED")
+    assert reason in job.error.message
 
 
 def test_placeholder_is_resolved_in_lists_and_dicts_and_for_nested_pipelines(runner):
@@ -394,9 +413,12 @@ def times():
 
 
 def test_placeholders_of_times_are_those_of_the_run(runner):
-    job = runner.run(times)
-    created = f"{job.create_time:%Y-%m-%dT%H:%M:%SZ}"
-    assert json.loads(outputs(job, "describe")["Output"]) == {"times": [created, created]}
+    # The ID is one that a schedule gives.
+    for job_id, scheduled in (("", ""), ("times-20300102030405-s1", "2030-01-02T03:04:05Z")):
+        job = runner.run(times, job_id=job_id)
+        created = f"{job.create_time:%Y-%m-%dT%H:%M:%SZ}"
+        shown = json.loads(outputs(job, "describe")["Output"])
+        assert shown == {"times": [created, scheduled or created]}
 
 
 @component

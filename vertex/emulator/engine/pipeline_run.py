@@ -411,7 +411,7 @@ class PipelineRun:
                     link_artifacts(folder, cached)
                 return cached, "CACHED"
         task.set_state("RUNNING")
-        folder.mkdir(parents=True, exist_ok=True)
+        self.processes.make_folder(folder)
         command = resolve_command(command, request, constants)
         task.returncode = self.processes.execute(
             task.path, image, command, variables, task.log, after_cancel=is_exit(task)

@@ -72,6 +72,12 @@ class TaskProcesses:
         containers = self.services.containers
         return containers.image_id(image) if containers else image
 
+    def make_folder(self, folder: pathlib.Path) -> None:
+        """Create the folder of a task's outputs, in which the user of its container may write."""
+        folder.mkdir(parents=True, exist_ok=True)
+        if self.services.containers:
+            folder.chmod(0o777)
+
     def execute(
         self,
         task: str,
