@@ -340,6 +340,33 @@ def test_condition_compares_a_field_of_a_loops_item(runner):
     assert "> '1'\" can't be evaluated" in job.error.message
 
 
+@dsl.pipeline(name="listed")
+def listed(numbers: list):
+    with dsl.ParallelFor(numbers) as number:
+        double(number=number)
+        double(number=number)
+
+
+def multiply(spec):
+    """Nest a pipeline in a pipeline until there are 2 to the power of 15 tasks."""
+    tasks = spec["root"]["dag"]["tasks"]
+    given = {"componentInputParameter": "number"}
+    for level in range(15):
+        kind = f"comp-{level - 1}" if level else "comp-double"
+        task = {"componentRef": {"name": kind}, "inputs": {"parameters": {"number": given}}}
+        definitions = {"parameters": {"number": {"parameterType": "NUMBER_INTEGER"}}}
+        dag = {"tasks": {"one": task, "two": task}}
+        spec["components"][f"comp-{level}"] = {"inputDefinitions": definitions, "dag": dag}
+    tasks["double-2"]["componentRef"]["name"] = "comp-14"
+
+
+def test_run_has_at_most_ten_thousand_tasks(runner):
+    with pytest.raises(exceptions.InvalidArgument, match="has 32,769 tasks, but Vertex AI allows"):
+        runner.create(numbers, change=multiply, number=1)
+    job = runner.run(listed, numbers=[*range(5001)])
+    assert "the run has 10,002 tasks, but Vertex AI allows 10,000" in job.error.message
+
+
 @dsl.container_component
 def fail():
     return dsl.ContainerSpec("image", ["false"])

@@ -30,8 +30,10 @@ from vertex import checked_json
 from vertex.emulator.engine import expressions, output_cache, task_inputs
 from vertex.emulator.engine.placeholders import resolve_command, resolve_inputs, resolve_json
 from vertex.emulator.engine.spec_rules import (
+    count_steps,
     depends_on,
     find_accelerator_problem,
+    find_task_problem,
     is_loop,
     is_optional,
     names_read,
@@ -312,6 +314,9 @@ class PipelineRun:
     def _run_loop(self, task: Task, inputs: Json, is_new: bool) -> Result:
         """Run the iterations of a loop, as many at once as it allows and this machine has cores."""
         item, values = task_inputs.list_items(task.spec, inputs)
+        inside = count_steps(self.spec, task.component, {})
+        if problem := find_task_problem(len(self.steps) + len(values) * inside):
+            raise ValueError(problem)
         limit = task.spec.get("iteratorPolicy", {}).get("parallelismLimit") or os.cpu_count() or 1
         prefix = task.path.removesuffix(task.name)
         groups = []

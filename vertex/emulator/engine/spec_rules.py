@@ -12,6 +12,7 @@ from typing import Any
 
 from vertex.emulator.engine import expressions, placeholders
 from vertex.errors import InputError
+from vertex.facts.jobs import RUN_TASKS
 from vertex.facts.json_numbers import Json, to_whole_numbers
 
 _KINDS = ("parameters", "artifacts")
@@ -34,11 +35,33 @@ def check_spec(spec: Json) -> None:
     try:
         problem = "root has no dag"
         if "dag" in spec["root"]:
-            problem = next(_check_component(spec, "root", spec["root"], ()), "")
+            problem = next(_check_component(spec, "root", spec["root"], (), set()), "")
+            problem = problem or find_task_problem(count_steps(spec, spec["root"], {}))
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         problem = f"it is malformed: {error!r}"
     if problem:
         raise InputError(f"pipeline_spec: {problem}")
+
+
+def find_task_problem(count: int) -> str:
+    """Return an error message for more tasks than a run may have; else ""."""
+    if count <= RUN_TASKS:
+        return ""
+    return f"the run has {count:,} tasks, but Vertex AI allows {RUN_TASKS:,}"
+
+
+def count_steps(spec: Json, component: Json, known: dict[str, int]) -> int:
+    """Return the number of tasks in a component, without groups, if each loop has one iteration.
+
+    `known` gets the numbers of the components in it, by name.
+    """
+    if "dag" not in component:
+        return 1
+    kinds = [task["componentRef"]["name"] for task in component["dag"].get("tasks", {}).values()]
+    for kind in kinds:
+        if kind not in known:
+            known[kind] = count_steps(spec, spec["components"][kind], known)
+    return sum(known[kind] for kind in kinds)
 
 
 def find_value_problem(name: str, definition: Json, value: Any) -> str:
@@ -118,9 +141,12 @@ def _outputs(component: Json, kind: str) -> Json:
 
 
 def _check_component(
-    spec: Json, where: str, component: Json, ancestors: tuple[str, ...]
+    spec: Json, where: str, component: Json, ancestors: tuple[str, ...], checked: set[str]
 ) -> Iterator[str]:
-    """Yield the problems of a component and of the tasks in it; `where` is its path."""
+    """Yield the problems of a component and of the tasks in it; `where` is its path.
+
+    `ancestors` are the components that it is in, `checked` those without problems.
+    """
     if "dag" not in component:
         executors = spec.get("deploymentSpec", {}).get("executors", {})
         for problem in _check_executor(component, executors.get(component.get("executorLabel"))):
@@ -137,9 +163,11 @@ def _check_component(
     for problem in _check_dag(component, parts):
         yield f"{where}: {problem}"
     for name, task in tasks.items():
-        path = f"{where}/{name}".removeprefix("root/")
-        inner = (*ancestors, task["componentRef"]["name"])
-        yield from _check_component(spec, path, parts[name], inner)
+        kind = task["componentRef"]["name"]
+        if kind not in checked:
+            path, inner = f"{where}/{name}".removeprefix("root/"), (*ancestors, kind)
+            yield from _check_component(spec, path, parts[name], inner, checked)
+            checked.add(kind)
 
 
 def _check_executor(component: Json, executor: Json | None) -> Iterator[str]:
