@@ -128,8 +128,10 @@ def resolve_json(value: Any, executor_input: Json, constants: Json, **options: A
     parameter's value, such as a number.
     """
 
+    deeper = {**options, "nested": True}
+
     def inner(item: Any) -> Any:
-        return resolve_json(item, executor_input, constants, **{**options, "nested": True})
+        return resolve_json(item, executor_input, constants, **deeper)
 
     if isinstance(value, str):
         alone = _PARAMETER.fullmatch(value) if options.get("nested") else None
@@ -137,7 +139,10 @@ def resolve_json(value: Any, executor_input: Json, constants: Json, **options: A
             return _look_up(alone["path"], executor_input, constants)
         return resolve(value, executor_input, constants, **options)
     if isinstance(value, Mapping):
-        return {inner(key): inner(item) for key, item in value.items()}
+        return {
+            resolve(key, executor_input, constants, **deeper): inner(item)
+            for key, item in value.items()
+        }
     return [inner(item) for item in value] if isinstance(value, list) else value
 
 
