@@ -11,11 +11,11 @@ with startup.one_line_errors():
     import typer
 
     from pipelines.commands import command_line
-    from pipelines.commands.compile_command import main
+    from pipelines.commands.recipe_commands import compile_recipes
 
 
 if __name__ == "__main__":
     with startup.one_line_errors():
         app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-        app.command()(main)
+        app.command()(compile_recipes)
         command_line.main(app)

@@ -1,4 +1,4 @@
-"""KFP components: a typed function each, which calls `trainer`."""
+"""The steps of the pipeline: a KFP component each, a typed function that calls `trainer`."""
 
 from vertex.facts import lazy_services
 

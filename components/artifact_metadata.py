@@ -35,7 +35,7 @@ def drop_if_too_large(
     return artifact.metadata.pop(key, None) is not None
 
 
-def set_content_type(uri: str, content_type: str) -> None:
+def mark_as_html(uri: str) -> None:
     """Set the content type of an object, so that a browser shows it instead of saving it.
 
     Does nothing outside Cloud Storage; STORAGE_EMULATOR_HOST is respected.
@@ -47,6 +47,6 @@ def set_content_type(uri: str, content_type: str) -> None:
 
     with as_input_error(f"setting the content type of {uri}", role="roles/storage.objectUser"):
         blob = storage.Blob.from_uri(uri, storage.Client(project=None))
-        blob.content_type = content_type
+        blob.content_type = "text/html"
         # The client does not retry a patch by default; this one is idempotent.
         blob.patch(retry=DEFAULT_RETRY)

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from kfp import dsl
 
-from components.artifact_metadata import set_content_type
+from components.artifact_metadata import mark_as_html
 from components.planning.search_options import TRIALS, SearchOptions
 from components.typed import component
 from trainer import quiet
@@ -59,7 +59,7 @@ def choose_values(
     search_page.uri += ".html"
     page = render_search(title, verdict, read_values(config, asked.parameters))
     storage.write_text(search_page.uri, page)
-    set_content_type(search_page.uri, "text/html")
+    mark_as_html(search_page.uri)
     content = {
         "metric": asked.metric,
         "reason": verdict.reason,

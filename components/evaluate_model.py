@@ -79,7 +79,7 @@ def evaluate_model(
         on_vertex=not registered_model.is_local,
         **_describe_training(results, dataset, training, options, registered_model),
     )
-    artifact_metadata.set_content_type(report.uri, "text/html")
+    artifact_metadata.mark_as_html(report.uri)
     print(verdict.line)
     _write_results(result, verdict, predictions, evaluation, decision)
     # For register_model, which judges again if the champion has changed.

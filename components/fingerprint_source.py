@@ -7,14 +7,14 @@ from trainer.data.write.fingerprint import fingerprint
 from vertex.formats import count
 
 
-class Listed(NamedTuple):
+class SourceFingerprint(NamedTuple):
     """The output of fingerprint_source."""
 
     digest: str
 
 
 @component
-def fingerprint_source(source: str, data_dir: str) -> Listed:
+def fingerprint_source(source: str, data_dir: str) -> SourceFingerprint:
     """Digest names, sizes and checksums or times of the source's files, without opening one.
 
     Records of a source with the same digest are taken from the cache.
@@ -30,4 +30,4 @@ def fingerprint_source(source: str, data_dir: str) -> Listed:
         else ""
     )
     print(f"Digest {listing.digest}: {size}{source}")
-    return Listed(listing.digest)
+    return SourceFingerprint(listing.digest)

@@ -31,7 +31,7 @@ from vertex.errors import InputError
 from vertex.registry.model_upload import to_label
 
 
-class Plan(NamedTuple):
+class TrainingPlan(NamedTuple):
     """Outputs of plan_training."""
 
     worker_pool_specs: list
@@ -61,7 +61,7 @@ def plan_training(
     recipe_sets: list,
     class_floors: dict,
     searched: dict,
-) -> Plan:
+) -> TrainingPlan:
     """Decide whether to train; make the worker pools and the config of the training job.
 
     CustomTrainingJobOp can't substitute typed parameters or URIs of artifacts in its
@@ -110,7 +110,7 @@ def plan_training(
     training.metadata.update(serving_image=registry.serving_image, recipe_sets=recipe_sets)
     if price:
         training.metadata["price"] = price
-    return Plan(
+    return TrainingPlan(
         worker_pool_specs=pools,
         base_output_directory=training.uri,
         timeout=timeout,

@@ -14,6 +14,7 @@ from trainer import quiet
 from trainer.data import storage
 from trainer.evaluation.gate_options import CANDIDATE, GateOptions
 from trainer.exported import model_files
+from vertex.client.cloud_errors import as_input_error
 from vertex.registry.model_registry import Version
 from vertex.registry.model_upload import FILES_LABEL, MADE_BY, Candidate, to_label
 from vertex.registry.version_aliases import ALIASES
@@ -63,7 +64,7 @@ def register_model(
         run: Name of the pipeline run.
         encryption_spec_key_name: Cloud KMS key of the model; empty: a Google-managed key.
     """
-    digest = digest_dataset(records.uri)
+    name, digest = registered_model.model_name, digest_dataset(records.uri)
     provenance = {"run": to_label(run), **training_labels(digest, configuration), **MADE_BY}
     files = model_files.identify(model.uri)
     if files:
@@ -71,11 +72,9 @@ def register_model(
     candidate = Candidate(
         artifact_uri=model.uri,
         # The version's number is unknown before the upload, so use the run.
-        container=make_container(
-            serving_image, f"{registered_model.model_name}/{provenance['run']}", files
-        ),
+        container=make_container(serving_image, f"{name}/{provenance['run']}", files),
         description=f"{run}: {reason}",
-        labels={"recipe": to_label(registered_model.model_name), **labels, **provenance},
+        labels={"recipe": to_label(name), **labels, **provenance},
         metrics=json.loads(storage.read(evaluation.uri)),
         schema=evaluation.metadata["schema"],
         pipeline_job=f"{registered_model.parent}/pipelineJobs/{run}",
@@ -84,7 +83,10 @@ def register_model(
     judge_again = _JudgeAgain(
         model.uri, records.uri, registered_model, evaluation.metadata["gate"], reason
     )
-    registered = registered_model.register(candidate, role, champion, judge_again)
+    with as_input_error(f"registering a version of {name!r}"):
+        registered = registered_model.registry.register(
+            name, candidate, role, champion, judge_again
+        )
     if registered is None:
         print("The model is not registered")
         return Registered("", "", judge_again.reason)

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     import keras
 
     from pipelines.project.settings import Settings
-    from pipelines.runs.backend import Backend
+    from pipelines.runs.this_machine import LocalRuns
+    from pipelines.runs.vertex_ai import VertexRuns
     from trainer.data.source import BilledBytes
     from trainer.data.source_options import SourceOptions
 
@@ -65,8 +66,8 @@ def plan(
     compiled, _ = read_images(BUILD / f"{recipe.name}.yaml")
     minutes = minutes or recipe.run_options.expected_minutes
     billed = _measure_source(parameters.records, resolved)
-    planning.show(parameters, minutes, rates, recipe.run_options, recipe.search, billed)
-    say(*planning.describe_network(parameters, recipe.search, resolved.network))
+    planning.show(recipe, parameters, minutes, rates, billed)
+    say(*planning.describe_network(recipe, parameters, resolved.network))
     missing = resolved.list_missing(recipe, parameters, compiled)
     say(*(f"missing   {text}" for text in missing))
     return build_worker_pool_specs(parameters.machines)
@@ -136,22 +137,9 @@ def run(
         name: name of the run and of its folder; default: <recipe>-<time>.
         origin: where `values` come from, for messages.
     """
-    from pipelines import plan as planning
-    from pipelines.local import preflight
+    from pipelines.local.preflight import prepare_training_values
 
-    parameters = recipe.with_values(values or {}, origin=origin)
-    planning.check_affordable(parameters, recipe.search)
-    usual = recipe.parameters.values()
-    # Also the recipe's values that have no effect with these.
-    arguments = {
-        name: value
-        for name, value in parameters.values().items()
-        if name in (values or {}) or value != usual[name]
-    }
-    arguments |= preflight.check_local_sources(parameters, in_containers=in_containers)
-    arguments["labels"] = parameters.job.labels
-    evaluation = recipe.run_options.evaluation_accelerator
-    say(*preflight.describe_substitutes(parameters.machines, evaluation))
+    arguments = prepare_training_values(recipe, values or {}, origin, in_containers=in_containers)
     return _compile_and_run(
         recipe,
         arguments,
@@ -266,7 +254,7 @@ def find_backend(
     runs_directory: Path,
     settings: Callable[[], Settings],
     rates: Mapping[str, float] | None = None,
-) -> Backend:
+) -> LocalRuns | VertexRuns:
     """Return where a run is; raise InputError if it is not here and no project is set."""
     if run_folders.is_local(runs_directory, run):
         from pipelines.runs.this_machine import LocalRuns

@@ -8,12 +8,10 @@ from typing import Any
 from kfp import compiler, dsl
 
 from components.planning.worker_pools import GPU_IMAGE, IMAGE
-from pipelines import prediction_values
 from pipelines.package import read_images
 from pipelines.parameters import with_parameters
 from pipelines.prediction_pipeline import batch_prediction
-from pipelines.prediction_values import batch_name
-from pipelines.recipe import Recipe, to_id
+from pipelines.recipe import BATCH_TOPICS, Recipe, to_id
 from pipelines.training_pipeline import training
 from trainer.data import storage
 from vertex.errors import InputError
@@ -34,7 +32,7 @@ def write_yaml(
 
     A file that already has the same content is left unchanged; any other is replaced atomically.
     """
-    path = output_directory / f"{batch_name(recipe.name) if batch else recipe.name}.yaml"
+    path = output_directory / f"{recipe.batch_name if batch else recipe.name}.yaml"
     try:
         existing = storage.read(str(path)).decode("utf-8", "replace") if path.exists() else ""
         previous, previous_gpu = read_images(path)
@@ -59,7 +57,7 @@ def compile_yaml(recipe: Recipe, image: str, gpu_image: str = "") -> str:
         values["image_uri"] = image
     given = sorted(recipe.given)
     function = with_parameters(training, given, recipe.run_options, recipe.search)
-    text = _compile(function, "training", recipe.name, values, image)
+    text = _compile(function, f"training-{to_id(recipe.name)}", recipe.name, values, image)
     gpu_image = recipe.parameters.machines.gpu_image_uri or gpu_image or image
     resource_names.check("image", gpu_image, "gpu_image")
     return text.replace(f"        image: {GPU_IMAGE}\n", f"        image: {gpu_image}\n")
@@ -67,23 +65,25 @@ def compile_yaml(recipe: Recipe, image: str, gpu_image: str = "") -> str:
 
 def compile_batch_yaml(recipe: Recipe, image: str) -> str:
     """Return the YAML of a recipe's batch prediction."""
-    values = prediction_values.complete_values(recipe, {}, origin=f"{recipe.name}.toml: [batch]")
-    topics = prediction_values.TOPICS
-    function = with_parameters(batch_prediction, recipe.run_options, topics=topics)
-    return _compile(function, "prediction", recipe.name, values, image)
+    values = recipe.batch_values({}, origin=f"{recipe.name}.toml: [batch]")
+    function = with_parameters(batch_prediction, recipe.run_options, topics=BATCH_TOPICS)
+    name = f"prediction-{to_id(recipe.name)}"
+    return _compile(function, name, recipe.batch_name, values, image)
 
 
-def _compile(function: Any, kind: str, recipe: str, values: dict[str, Any], image: str) -> str:
-    """Compile a pipeline function, with `values` as its parameters' defaults."""
+def _compile(function: Any, name: str, title: str, values: dict[str, Any], image: str) -> str:
+    """Compile a pipeline function, with `values` as its parameters' defaults.
+
+    `name` is also that of its package in Artifact Registry.
+    """
     resource_names.check("image", image)
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "pipeline.yaml"
         compiler.Compiler().compile(
             dsl.pipeline(function),
             str(path),
-            # Also the name of its package in Artifact Registry.
-            pipeline_name=f"{kind}-{to_id(recipe)}",
-            pipeline_display_name=recipe if kind == "training" else batch_name(recipe),
+            pipeline_name=name,
+            pipeline_display_name=title,
             pipeline_parameters=values,
         )
         text = path.read_text(encoding="utf-8")

@@ -19,7 +19,7 @@ from pipelines.local.preflight import has_imagenet_weights
 from pipelines.recipe_draft import Draft, to_toml
 from trainer.data import storage
 from trainer.data.dataset_warnings import describe_absent_classes, describe_rejections
-from trainer.data.images.class_folders import TABLE, Listed
+from trainer.data.images.class_folders import TABLE, ListedImage
 from trainer.data.images.label_table import find_file_column
 from trainer.data.images.pixels import PixelFormat, RejectedError
 from trainer.data.source import Example, Rejection
@@ -178,11 +178,11 @@ def _describe_label(source: str, label: str, values: Mapping[str, Any]) -> dict[
 
 def _examine(images: OpenImages) -> tuple[list[Example | Rejection], float]:
     """Return what a run lists, and the share of all files that were examined."""
-    listed: list[Listed | Rejection] = []
+    listed: list[ListedImage | Rejection] = []
 
     def examine_some(examine: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
         listed.extend(items)
-        files = [item.file for item in listed if isinstance(item, Listed)]
+        files = [item.file for item in listed if isinstance(item, ListedImage)]
         size = sum(file.size for file in files if not file.md5)
         return map(examine, listed[:: 1 + max(size // MOST_BYTES, len(listed) // MOST_FILES)])
 

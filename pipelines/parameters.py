@@ -106,9 +106,7 @@ def check_parameters(
     return result
 
 
-def change_machines(
-    parameters: Mapping[str, Any], changes: Mapping[str, Any], *, origin: str
-) -> dict[str, Any]:
+def change_machines(parameters: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """Return `changes` of a run's machine options, checked and converted.
 
     Raise InputError if one is no machine option, or if they don't fit the run's parameters.
@@ -117,14 +115,14 @@ def change_machines(
     for name in changes:
         if name not in known:
             raise InputError(
-                f"{origin} {name} excludes --resume, which can change only machines: "
+                f"--set {name} excludes --resume, which can change only machines: "
                 f"{', '.join(known)}"
             )
     try:
         machines = fields.build(MachineOptions, {**known, **changes})
         check_effects(machines, names=changes)
     except InputError as error:
-        raise InputError(f"{origin}: {error}") from None
+        raise InputError(f"--set: {error}") from None
     return {name: getattr(machines, name) for name in changes}
 
 

@@ -12,7 +12,8 @@ from components.planning.search_options import SearchOptions
 from components.planning.worker_pools import build_worker_pool_specs
 from pipelines.parameters import ParameterSet
 from pipelines.printing import say, show_table
-from pipelines.run_options import RunOptions, StepMachine
+from pipelines.recipe import Recipe
+from pipelines.run_options import StepMachine
 from trainer.data.source import BilledBytes
 from trainer.data.sources import parse_source
 from vertex.errors import InputError
@@ -38,23 +39,22 @@ Line = tuple[str, str]
 """A label and the text beside it."""
 
 
-def check_affordable(parameters: ParameterSet, search: SearchOptions | None) -> None:
+def check_affordable(recipe: Recipe, parameters: ParameterSet) -> None:
     """Raise InputError if max_cost pays for no minute or no trial, or a machine has no price."""
-    plan = _Plan(parameters, price_table.load_table())
+    plan = _Plan(recipe, parameters, price_table.load_table())
     plan.timeout()
-    if search:
-        plan.cost.limit_trials(search.trials, parameters.job.timeout)
+    if recipe.search:
+        plan.cost.limit_trials(recipe.search.trials, parameters.job.timeout)
 
 
-def check_search_duration(parameters: ParameterSet, search: SearchOptions | None) -> None:
+def check_search_duration(recipe: Recipe, parameters: ParameterSet) -> None:
     """Raise InputError if a search may take longer than a task of a pipeline on Vertex AI."""
-    if search:
-        _Plan(parameters, price_table.load_table()).check_search_duration(search)
+    if recipe.search:
+        plan = _Plan(recipe, parameters, price_table.load_table())
+        plan.check_search_duration(recipe.search)
 
 
-def list_needed_quotas(
-    parameters: ParameterSet, run_options: RunOptions, search: SearchOptions | None
-) -> dict[str, int]:
+def list_needed_quotas(recipe: Recipe, parameters: ParameterSet) -> dict[str, int]:
     """Return the amount of each Vertex AI quota that a run needs, sorted by metric.
 
     The champion and the previous version are deployed, and another machine for a test.
@@ -62,22 +62,20 @@ def list_needed_quotas(
     amounts = list_quotas(
         build_worker_pool_specs(parameters.machines),
         parameters.pipeline.scheduling_strategy,
-        run_options.evaluation_accelerator,
-        jobs=_count_jobs(search),
+        recipe.run_options.evaluation_accelerator,
+        jobs=_count_jobs(recipe),
     )
     if parameters.pipeline.deploy_champion:
-        serving = run_options.serving
+        serving = recipe.run_options.serving
         amounts[SERVING_CPUS] = _count_deployed(serving) * count_vcpus(serving.machine_type)
     return amounts
 
 
-def describe_network(
-    parameters: ParameterSet, search: SearchOptions | None, network: str
-) -> Iterator[str]:
+def describe_network(recipe: Recipe, parameters: ParameterSet, network: str) -> Iterator[str]:
     """Yield a line about the addresses that jobs peered with a network need, if there is one."""
     replicas = sum(parameters.machines.replicas.values())
     # The step that waits for the trials is a job, too.
-    jobs = _count_jobs(search) + bool(search)
+    jobs = _count_jobs(recipe) + bool(recipe.search)
     if parameters.job.network or network:
         reserved = find_reserved_range(jobs, replicas)
         need = (
@@ -89,9 +87,9 @@ def describe_network(
         )
 
 
-def _count_jobs(search: SearchOptions | None) -> int:
+def _count_jobs(recipe: Recipe) -> int:
     """Return the number of training jobs at once: trials run beside the training with defaults."""
-    return 1 + search.parallel if search else 1
+    return 1 + recipe.search.parallel if recipe.search else 1
 
 
 def _count_deployed(serving: ServingOptions) -> int:
@@ -99,24 +97,21 @@ def _count_deployed(serving: ServingOptions) -> int:
 
 
 def show(
+    recipe: Recipe,
     parameters: ParameterSet,
     minutes: float,
     rates: Sequence[str],
-    run_options: RunOptions,
-    search: SearchOptions | None,
     billed: BilledBytes | str = "",
 ) -> None:
     """Print machines, quota and price of a run; `rates` are texts for `parse_rates`.
 
     `billed` is for reading the source: its bytes, or why they are unknown, or "" for nothing.
     """
-    run_options.check_records_machine(parameters.engine.records_engine)
+    recipe.run_options.check_records_machine(parameters.engine.records_engine)
     user_rates = price_table.parse_rates(rates, build_worker_pool_specs(parameters.machines))
     prices = price_table.load_table().override(user_rates)
-    plan = _Plan(parameters, prices, user_rates, minutes, billed)
-    lines = list(plan.format_lines(run_options, search))
-    if search:
-        lines += plan.format_search(search)
+    plan = _Plan(recipe, parameters, prices, user_rates, minutes, billed)
+    lines = [*plan.format_lines(), *plan.format_search()]
     plan.show_pools()
     say(*(f"{label:10}{text}".rstrip() for label, text in lines))
 
@@ -137,23 +132,11 @@ def show_batch(values: Mapping[str, Any], rates: Sequence[str]) -> None:
     )
 
 
-def estimate(parameters: ParameterSet, minutes: float) -> str:
-    """Return the price of a run in words: its training job, of unknown duration if 0, and fee."""
-    plan = _Plan(parameters, price_table.load_table())
-    try:
-        hour, run = plan.prices.hourly_price(plan.pools), plan.prices.run
-    except UnknownPriceError as error:
-        return str(error)
-    if not minutes:
-        return f"{format_money(hour)} {plan.prices.currency} an hour"
-    total = hour * Decimal(str(minutes)) / 60 + run
-    return f"about {format_money(total)} {plan.prices.currency}, and the pipeline's other steps"
-
-
 @dataclasses.dataclass(frozen=True)
 class _Plan:
     """The machines of a run and their prices."""
 
+    recipe: Recipe
     parameters: ParameterSet
     prices: price_table.PriceTable
     user_rates: Mapping[str, float] = dataclasses.field(default_factory=dict)  # given by --rate
@@ -194,15 +177,15 @@ class _Plan:
         except UnknownPriceError:
             return "?"
 
-    def format_lines(self, run_options: RunOptions, search: SearchOptions | None) -> Iterator[Line]:
+    def format_lines(self) -> Iterator[Line]:
         """Yield the lines below the table: the quota, the price and its basis."""
-        timeout = self.parameters.job.timeout
+        timeout, run_options = self.parameters.job.timeout, self.recipe.run_options
         try:
             timeout = self.timeout()
-            priced = list(self._format_prices(parse_seconds(timeout), search))
+            priced = list(self._format_prices(parse_seconds(timeout)))
         except UnknownPriceError as error:
             priced = [("price", str(error)), *self._format_source()]
-        needed = list_needed_quotas(self.parameters, run_options, search)
+        needed = list_needed_quotas(self.recipe, self.parameters)
         width = max(len(str(amount)) for amount in needed.values())
         yield "", ""
         yield from (("quota", f"{amount:>{width}} of {name}") for name, amount in needed.items())
@@ -216,7 +199,7 @@ class _Plan:
         waiting = _format_step_price(StepMachine(), self.prices)
         if engine.records_engine == "dataflow":
             yield "step", f"records, which waits for Dataflow: {waiting}"
-        if search:
+        if self.recipe.search:
             yield "step", f"search, which waits for its trials: {waiting}"
         if self.parameters.pipeline.deploy_champion:
             serving = run_options.serving
@@ -253,8 +236,11 @@ class _Plan:
         rounds = math.ceil(self.cost.limit_trials(search.trials, job.timeout) / search.parallel)
         scheduling.check_search_duration(strategy, job.timeout, job.max_wait_duration, rounds)
 
-    def format_search(self, search: SearchOptions) -> Iterator[Line]:
+    def format_search(self) -> Iterator[Line]:
         """Yield lines of a search: its trainings, their price and time, and when it is cut off."""
+        search = self.recipe.search
+        if not search:
+            return
         try:
             yield "search", self._format_trials(search)
         except UnknownPriceError as error:
@@ -290,7 +276,7 @@ class _Plan:
         best = format_money(one * (1 + whole + short))
         return f"{text} without early stopping, at least {best} with it"
 
-    def _format_prices(self, seconds: Decimal, search: SearchOptions | None) -> Iterator[Line]:
+    def _format_prices(self, seconds: Decimal) -> Iterator[Line]:
         """Yield the prices of an hour, of the expected and of the longest time, and of a run."""
         prices, hourly = self.prices, {"on demand": self.cost.hourly_price()}
         # The parameter price_per_hour has no price of spot machines.
@@ -310,7 +296,7 @@ class _Plan:
             yield name, f"{line}, at most {most} ({limit} timeout)"
         yield "pipeline", f"{format_money(prices.run):>{width}} {prices.currency} a run"
         yield from self._format_source(width)
-        if self.minutes and not search:
+        if self.minutes and not self.recipe.search:
             job = hourly["on demand"] * Decimal(str(self.minutes)) / 60
             cost = f"{format_money(job + prices.run + source):>{width}} {prices.currency}"
             unknown = ", without the source" if isinstance(self.billed, str) and self.billed else ""

@@ -13,22 +13,35 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from components.planning.prediction_options import PredictionJobOptions, PredictionOptions
 from components.planning.search_options import SearchOptions, list_configs
-from pipelines.parameters import GROUPS, PARAMETERS, ParameterSet, check_parameters, expand_auto
-from pipelines.run_options import FALLBACK, RunOptions, Search, split_document
+from pipelines.parameters import (
+    GROUPS,
+    PARAMETERS,
+    ParameterSet,
+    check_parameters,
+    expand_auto,
+    list_parameters,
+)
+from pipelines.run_options import FALLBACK, BatchPrediction, RunOptions, Search, split_document
 from trainer import fields
 from trainer.data import storage
 from trainer.tasks.label_kinds import kind_of
 from trainer.toml_reader import parse_toml
 from trainer.training.config import TrainingConfig
 from vertex.errors import InputError
+from vertex.facts import resource_names
 from vertex.formats import suggest
+from vertex.machines.prediction_machines import check_prediction_machine
 
 DIRECTORY = Path(__file__).parent / "recipes"
 USER_DIRECTORY = Path("recipes")
 """Folder of the user's own recipes, in the working folder."""
 SEARCH_SUFFIX = "-search"
 """Suffix of the name of the recipe that searches for hyperparameters before it trains."""
+BATCH_SUFFIX = "-batch"
+"""Suffix of the name of a recipe's batch prediction: of its YAML, runs and schedule."""
+BATCH_TOPICS: dict[str, type] = {"prediction": PredictionOptions, "job": PredictionJobOptions}
 _SCHEMA = re.compile(r"\A#:schema .*\n")
 """First line of a recipe that names its JSON schema, for editors."""
 
@@ -56,6 +69,35 @@ class Recipe:
         Those of the recipe that have no effect with the changes get their defaults.
         """
         return _change(self.given, values, origin=origin)
+
+    @property
+    def batch_name(self) -> str:
+        """Return the name of its batch prediction."""
+        return f"{self.name}{BATCH_SUFFIX}"
+
+    def batch_values(self, values: Mapping[str, Any], *, origin: str) -> dict[str, Any]:
+        """Return the parameters of its batch prediction, in the signature's order.
+
+        `values` override the table [batch]; they are checked as by `check_parameters`.
+        """
+        batch = self.run_options.batch or BatchPrediction()
+        defaults = {name: getattr(batch, name) for name in list_parameters(BATCH_TOPICS)}
+        defaults["model_name"] = defaults["model_name"] or self.parameters.registry.model_name
+        checked: dict[str, Any] = {}
+        try:
+            for name in values:
+                if name not in defaults:
+                    hint = suggest(name, defaults)
+                    raise InputError(f"batch prediction has no parameter {name!r}{hint}")
+            for group in BATCH_TOPICS.values():
+                checked |= vars(fields.build(group, fields.pick(group, {**defaults, **values})))
+            check_prediction_machine("machine_type", checked["machine_type"])
+            resource_names.check_names(checked)
+            if not checked["model_name"]:
+                raise InputError(f"{self.name} registers no model to predict with; give model_name")
+        except InputError as error:
+            raise InputError(f"{origin}: {error}") from None
+        return checked
 
     def as_search(self, changes: Mapping[str, Any], values: Mapping[str, Any]) -> "Recipe":
         """Return the recipe whose pipeline searches before it trains, RECIPE-search.

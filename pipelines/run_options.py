@@ -30,13 +30,13 @@ from components.planning.prediction_options import (
 )
 from components.planning.search_options import SearchOptions
 from components.planning.worker_pools import MachineOptions
-from pipelines import user_steps
 from trainer import fields
 from trainer.fields import option
+from trainer.plugins import find_module_file
 from vertex.errors import InputError
 from vertex.facts import cron
 from vertex.formats import suggest
-from vertex.machines.machine_types import find_types, list_offered_accelerators
+from vertex.machines.machine_types import find_step_type, find_types, list_offered_accelerators
 
 _ADDRESS = re.compile(r"[^@\s,]+@[^@\s,]+\.[^@\s,.]+")
 _MAX_ADDRESSES = 3
@@ -80,10 +80,12 @@ class Schedule:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StepMachine:
-    """The machine of a step of the pipeline; the defaults are Vertex AI's, an e2-standard-4."""
+    """The machine of a step of the pipeline; the defaults are Vertex AI's."""
 
-    cpus: int = option(4, help="CPUs.", minimum=1, maximum=96)
-    memory_gb: int = option(16, help="Memory in GB.", minimum=1, maximum=624)
+    cpus: int = option(find_step_type().vcpus, help="CPUs.", minimum=1, maximum=96)
+    memory_gb: int = option(
+        int(find_step_type().memory_gb), help="Memory in GB.", minimum=1, maximum=624
+    )
 
 
 # Steps are provisioned as STANDARD.
@@ -121,7 +123,7 @@ class StepMachines:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Batch(PredictionJobOptions, PredictionOptions):
+class BatchPrediction(PredictionJobOptions, PredictionOptions):
     """Batch prediction by the champion: its pipeline's parameters and its schedule."""
 
     schedule: Schedule | None = option(None, help="Schedule on which it runs automatically.")
@@ -178,7 +180,7 @@ class RunOptions:
         StepMachines(), help="Machines of the steps records and evaluation."
     )
     serving: ServingOptions = option(ServingOptions(), help="Machines of its model's endpoint.")
-    batch: Batch | None = option(
+    batch: BatchPrediction | None = option(
         None, help="Parameters and schedule of batch prediction by its champion."
     )
     monitoring: Monitoring = option(Monitoring(), help="Monitoring of its model's endpoint.")
@@ -213,7 +215,8 @@ class RunOptions:
                 f"notify names {len(self.notify)} addresses, but Vertex AI writes to "
                 f"{_MAX_ADDRESSES} at most; give a mailing list"
             )
-        user_steps.check(self.steps)
+        for step in self.steps:
+            find_module_file("steps", step)
         for number, fallback in enumerate(self.fallbacks, 1):
             origin = f"fallbacks[{number}]"
             if not isinstance(fallback, dict) or not fallback:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
+from google_cloud_pipeline_components._image import GCPC_IMAGE_TAG
 from google_cloud_pipeline_components.v1.custom_job import CustomTrainingJobOp
 from google_cloud_pipeline_components.v1.vertex_notification_email import VertexNotificationEmailOp
 from kfp import dsl
@@ -24,7 +25,7 @@ from components.planning.worker_pools import GPU_IMAGE, IMAGE
 from components.register_model import register_model
 from components.skip_training import skip_training
 from components.typed import RUNTIME
-from pipelines import search_job, user_steps
+from pipelines import user_steps
 from pipelines.run_options import EvaluationMachine, RunOptions, StepMachine
 from trainer.fields import pick
 from vertex.machines import price_table
@@ -40,6 +41,7 @@ _PROJECT_AND_LOCATION: dict[str, Any] = {
 _RUN = dsl.PIPELINE_JOB_NAME_PLACEHOLDER
 RETRIES = 2
 """Number of retries of a failed step."""
+_LAUNCHER = "google_cloud_pipeline_components.container.v1.hyperparameter_tuning_job.launcher"
 
 
 def add_step(
@@ -74,7 +76,7 @@ def training(
     parameters: dict[str, Any],
     recipe_sets: list[str],
     run_options: RunOptions,
-    search: SearchOptions | None,
+    searched: SearchOptions | None,
 ) -> None:
     """Convert raw data to TFRecords, train on Vertex AI, evaluate and register the SavedModel."""
     with notified(run_options):
@@ -105,15 +107,16 @@ def training(
             "searched": {},
             **_PROJECT_AND_LOCATION,
         }
-        first = _rename(plan_training, "plan-defaults") if search else plan_training
+        first = _rename(plan_training, "plan-defaults") if searched else plan_training
         plan = add_step("Plan the training job", first, parameters, **planned)
 
         # KFP leaves an If without an Else open, so the gate's branches must come last.
         with dsl.If(plan.outputs["trains"] == "no", name="skip"):
             add_step("Record that nothing changed", skip_training, plan.outputs)
         with dsl.Elif(plan.outputs["trains"] == "yes", name="train"):
-            if search:
-                chosen = _add_search(parameters, plan, pick(SearchOptions, vars(search)), planned)
+            if searched:
+                options = pick(SearchOptions, vars(searched))
+                chosen = _add_search(parameters, plan, options, planned)
                 planned |= {"searched": chosen.outputs["values"], "skip_if_unchanged": False}
                 planned["resume_from"] = chosen.outputs["directory"]
                 title = "Plan the training with the values found"
@@ -141,19 +144,42 @@ def _add_training_job(
 def _add_search(
     parameters: dict[str, Any],
     plan: dsl.PipelineTask,
-    search: dict[str, Any],
+    options: dict[str, Any],
     planned: dict[str, Any],
 ) -> dsl.PipelineTask:
     """Add a search, beside the training with the recipe's values; return the step that chooses."""
     defaults = _rename(CustomTrainingJobOp, "train-defaults")
     trained = _add_training_job("Train with the recipe's values", defaults, parameters, plan)
-    common = {**parameters, **planned, "search": search, "title": _RUN}
+    common = {**parameters, **planned, "search": options, "title": _RUN}
     names = ("worker_pool_specs", "base_output_directory", "labels", "training")
     common |= {name: plan.outputs[name] for name in names}
     job = add_step("Plan the search", plan_search, common)
-    found = search_job.search(job=job.outputs["job"], **_PROJECT_AND_LOCATION)
+    found = search(job=job.outputs["job"], **_PROJECT_AND_LOCATION)
     found.set_display_name("Search").set_caching_options(False)
     return add_step("Choose the values", choose_values, common).after(trained, found)
+
+
+@dsl.container_component
+def search(
+    job: str,
+    project: str,
+    location: str,
+    gcp_resources: dsl.OutputPath(str),  # type: ignore[valid-type]
+) -> dsl.ContainerSpec:
+    """Run a HyperparameterTuningJob (JSON), and wait for its end."""
+    # By Google's launcher: their own component has no timeout, scheduling, labels or early
+    # stopping, and its package imports the SDK, which takes two seconds.
+    return dsl.ContainerSpec(
+        image=GCPC_IMAGE_TAG,
+        command=["python3", "-u", "-m", _LAUNCHER],
+        args=[
+            *("--type", "HyperparameterTuningJob"),
+            *("--payload", job),
+            *("--project", project),
+            *("--location", location),
+            *("--gcp_resources", gcp_resources),
+        ],
+    )
 
 
 def _rename(component: Any, name: str) -> Any:

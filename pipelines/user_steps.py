@@ -6,7 +6,7 @@ The pipeline's parameters and the outputs in `OFFERED` are passed to a step's in
 """
 
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from trainer.plugins import find_module_file
@@ -18,12 +18,6 @@ OFFERED = (
     "score", "verdict", "role", "champion", "reason", "run", "project", "location",
 )  # fmt: skip
 """Outputs of the pipeline that a step can have as inputs, in addition to the parameters."""
-
-
-def check(names: Sequence[str]) -> None:
-    """Raise InputError if a step's module is missing; don't import it."""
-    for name in names:
-        find_module_file("steps", name)
 
 
 def _load_component(name: str) -> Any:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from pipelines.local_programs import PRELOADED
+from pipelines.local.local_programs import PRELOADED
 from tests.child_processes import ROOT
 from trainer.data.schema import Dataset
 from vertex.emulator.fork_server import Child, ForkServer

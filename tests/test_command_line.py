@@ -43,6 +43,17 @@ def test_broken_recipe_does_not_hide_the_others(tmp_path, command):
     assert all(name in shown for name in RECIPES)
 
 
+def test_help_groups_the_commands(succeed):
+    lines = succeed("--help").splitlines()
+    titles = ("Recipes", "Runs", "Models", "Project")
+    start = [
+        next(number for number, line in enumerate(lines) if f" {one} " in line) for one in titles
+    ]
+    assert start == sorted(start)
+    within = "\n".join(lines[start[2] : start[3]])
+    assert all(f" {name} " in within for name in ("promote", "deploy", "serve", "predict"))
+
+
 def test_hidden_files_of_an_editor_are_no_recipes(tmp_path, succeed):
     (tmp_path / "recipes").mkdir()
     (tmp_path / "recipes" / ".#mine.toml").symlink_to("user@host.1")
@@ -143,7 +154,7 @@ def test_plan_names_dataflow_if_it_writes_the_records(succeed):
         ("doctor --set epochs=1 --project p", "name it: doctor RECIPE --set"),
         ("logs x --replica '' --project p", "--replica '' is empty"),
         ("plan digits --minutes inf", "Invalid value 'inf' for '--minutes': "),
-        ("runs --limit=x", "Invalid value 'x' for '--limit': "),
+        ("runs --limit=5 --limit=x", "Invalid value 'x' for '--limit': "),
         ("plan pipe", "recipes/pipe.toml can't be read: not a regular file"),
         ("compile digits --output-directory file", "can't be written (File exists); use another"),
         ("run digits --local --runs-directory gs://b/x", "'gs://b/x' is not a folder on this mach"),

@@ -1,4 +1,4 @@
-"""Test that imports, also in functions and for annotations, go one way, without a circle."""
+"""Test that imports go one way, without a circle, and that names of classes are unique."""
 
 import ast
 import collections
@@ -91,6 +91,16 @@ def test_training_evaluation_and_serving_do_not_import_each_other(graph):
     for name, imported in graph.items():
         folders = {".".join(one.split(".")[:2]) for one in (name, *imported)} & jobs
         assert not jobs.intersection([".".join(name.split(".")[:2])]) or len(folders) == 1, name
+
+
+def test_no_two_public_classes_have_one_name():
+    defined = collections.defaultdict(list)
+    for name, tree in list_modules().items():
+        if not name.startswith("vertex.emulator"):  # A distribution of its own.
+            for node in ast.walk(tree):
+                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                    defined[node.name].append(name)
+    assert {name: modules for name, modules in defined.items() if len(modules) > 1} == {}
 
 
 def test_pipeline_components_exclude_the_second_version_of_the_sdk():

@@ -68,8 +68,8 @@ class PipelineOptions:
     )
     price_per_hour: float = option(
         0.0,
-        help="Price of the training job's machines for max_cost, in US dollars an hour; 0: from "
-        "the price table of us-central1.",
+        help="Price of the training job's machines for max_cost, in US dollars an hour; 0: that "
+        "of the price table.",
         minimum=0,
     )
 

@@ -15,8 +15,8 @@ from trainer.fields import option
 from vertex.client.cloud_errors import as_input_error
 from vertex.errors import InputError
 from vertex.facts import emulation
-from vertex.registry.model_registry import Judge, ModelRegistry, Version, connect_registry
-from vertex.registry.model_upload import FILES_LABEL, MADE_BY, Candidate
+from vertex.registry.model_registry import ModelRegistry, Version, connect_registry
+from vertex.registry.model_upload import FILES_LABEL, MADE_BY
 from vertex.registry.version_aliases import CHAMPION
 
 DATASET_DIGITS = 16
@@ -126,13 +126,6 @@ class RegisteredModel:
                 scored = gate.ChampionScores(name=champion.name, problem=str(error))
         registers = register and bool(self.model_name)
         return gate.judge(evaluation, options, registers=registers, champion=scored)
-
-    def register(
-        self, candidate: Candidate, role: str, compared_with: str, judge: Judge
-    ) -> Version | None:
-        """Register a version of the model; see `ModelRegistry.register`."""
-        with as_input_error(f"registering a version of {self.model_name!r}"):
-            return self.registry.register(self.model_name, candidate, role, compared_with, judge)
 
     def find_start_weights(self, warm_start: str) -> str:
         """Return the URI of the weights that `warm_start` selects; empty: random weights."""

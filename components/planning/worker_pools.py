@@ -121,7 +121,8 @@ class MachineOptions:
             elif check_type(name, machine_type).accelerator:
                 raise InputError(
                     f"{name}={machine_type!r} comes with accelerators, which a {role} of this job "
-                    "does not use; set a machine type without accelerators, such as 'n1-standard-4'"
+                    "does not use; set a machine type without accelerators, such as "
+                    f"{MachineOptions.chief_machine_type!r}"
                 )
         check_disk(self.boot_disk_type, machines)
 

@@ -6,7 +6,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from components.planning.prediction_options import BIGQUERY, format_of
-from pipelines import prediction_values
 from pipelines.cloud import schedules
 from pipelines.cloud.schedules import Applied
 from pipelines.package import Package
@@ -31,8 +30,8 @@ def launch(
 ) -> int:
     """Start a batch prediction and, unless `detach`, wait for its end; return the exit code."""
     settings.require("project", "pipeline_root")
-    run_id = job_request.make_run_id(prediction_values.batch_name(recipe.name), name)
-    values = prediction_values.complete_values(recipe, given, origin="--batch")
+    run_id = job_request.make_run_id(recipe.batch_name, name)
+    values = recipe.batch_values(given, origin="--batch")
     _check_locations(values, settings)
     connection = Connection(settings, say)
     _check_champion(connection, values)
@@ -55,7 +54,7 @@ def apply(connection: Connection, recipe: Recipe, *, removed: Collection[str] = 
         )
     settings = connection.settings
     origin = "[batch.schedule] parameters"
-    values = prediction_values.complete_values(recipe, batch.schedule.parameters, origin=origin)
+    values = recipe.batch_values(batch.schedule.parameters, origin=origin)
     _check_locations(values, settings)
     _check_regions(connection, values)
     package = job_request.compile_package(recipe, settings, batch=True)

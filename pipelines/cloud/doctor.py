@@ -8,7 +8,6 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from types import MappingProxyType
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -68,7 +67,7 @@ _BROAD_ROLES = ("roles/owner", "roles/editor")
 
 
 @dataclasses.dataclass(frozen=True)
-class Finding:
+class CheckResult:
     """The result of a check and its fix; `ok` is None if the check could not be made."""
 
     ok: bool | None
@@ -77,13 +76,11 @@ class Finding:
 
 
 def examine(
-    connection: Connection,
-    parameters: ParameterSet | None = None,
-    quotas: Mapping[str, int] = MappingProxyType({}),
-) -> Iterator[Finding]:
-    """Yield a finding for each check; a check that fails does not stop the others.
+    connection: Connection, parameters: ParameterSet | None, quotas: Mapping[str, int]
+) -> Iterator[CheckResult]:
+    """Yield the result of each check; a check that fails does not stop the others.
 
-    Without credentials, or after a server does not answer in time, a last finding names the checks
+    Without credentials, or after a server does not answer in time, the last result names the checks
     that were skipped. Permissions are checked for runs with `parameters`, which need amounts of
     `quotas`, by metric.
     """
@@ -91,31 +88,31 @@ def examine(
     yield signed_in
     checks = _list_checks(connection, parameters, quotas)
     if not signed_in.ok:
-        yield Finding(None, f"not checked without credentials: {', '.join(checks)}")
+        yield CheckResult(None, f"not checked without credentials: {', '.join(checks)}")
         return
     seen = set()
     while checks:
         name = next(iter(checks))
         began = time.monotonic()
-        finding = _run_check(name, checks.pop(name))
-        # Two images in one missing repository are one finding.
-        if finding not in seen:
-            seen.add(finding)
-            yield finding
-        if checks and not finding.ok and time.monotonic() - began > vertex_client.ANSWER_SECONDS:
-            yield Finding(None, f"not checked, as no answer came in time: {', '.join(checks)}")
+        result = _run_check(name, checks.pop(name))
+        # Two images in one missing repository have the same result.
+        if result not in seen:
+            seen.add(result)
+            yield result
+        if checks and not result.ok and time.monotonic() - began > vertex_client.ANSWER_SECONDS:
+            yield CheckResult(None, f"not checked, as no answer came in time: {', '.join(checks)}")
             return
 
 
 def _list_checks(
     connection: Connection, parameters: ParameterSet | None, quotas: Mapping[str, int]
-) -> dict[str, Callable[[], Finding]]:
+) -> dict[str, Callable[[], CheckResult]]:
     """Return, by name, the checks that need credentials."""
     settings = connection.settings
     apis, roles = _list_needs(parameters) if parameters else ((), ())
     if settings.tensorboard or (parameters and parameters.job.tensorboard):
         roles += TENSORBOARD_ROLES
-    checks: dict[str, Callable[..., Finding]] = {
+    checks: dict[str, Callable[..., CheckResult]] = {
         "Vertex AI": _examine_vertex,
         **{f"API {name}": partial(examine_api, name=name) for name in (*APIS, *apis)},
         "your permissions": examine_caller,
@@ -162,7 +159,7 @@ def _list_needs(parameters: ParameterSet) -> tuple[tuple[str, ...], tuple[tuple[
     return apis, roles
 
 
-def _run_check(name: str, check: Callable[[], Finding]) -> Finding:
+def _run_check(name: str, check: Callable[[], CheckResult]) -> CheckResult:
     unchecked = "could not be checked"
     try:
         with translated(unchecked):
@@ -171,29 +168,31 @@ def _run_check(name: str, check: Callable[[], Finding]) -> Finding:
         # An error that names its own call is a failure; other errors may be missing permissions.
         _, unnamed, why = str(error).partition(f"{unchecked}: ")
         if unnamed:
-            return Finding(None, f"{name}: {unchecked}", why)
-        return Finding(False, f"{name}: {error}")
+            return CheckResult(None, f"{name}: {unchecked}", why)
+        return CheckResult(False, f"{name}: {error}")
 
 
-def _examine_credentials(connection: Connection) -> Finding:
+def _examine_credentials(connection: Connection) -> CheckResult:
     if is_loopback(connection.settings.endpoint):
-        return Finding(True, "credentials: none needed for a server on this machine")
+        return CheckResult(True, "credentials: none needed for a server on this machine")
     who = getattr(connection.credentials, "service_account_email", "") or "your own account"
-    return Finding(True, f"credentials: {who}")
+    return CheckResult(True, f"credentials: {who}")
 
 
-def _examine_vertex(connection: Connection) -> Finding:
+def _examine_vertex(connection: Connection) -> CheckResult:
     settings = connection.settings
     latest = vertex_jobs.list_runs(connection, limit=1)
     last = f", last run {vertex_jobs.id_of(latest[0])}" if latest else ""
-    return Finding(True, f"Vertex AI: answers for {settings.project} in {settings.region}{last}")
+    return CheckResult(
+        True, f"Vertex AI: answers for {settings.project} in {settings.region}{last}"
+    )
 
 
-def examine_api(connection: Connection, name: str) -> Finding:
+def examine_api(connection: Connection, name: str) -> CheckResult:
     """Check whether an API is enabled."""
     project = connection.settings.project
     answer = connection.call_api("serviceusage", "GET", f"v1/projects/{project}/services/{name}")
-    return Finding(
+    return CheckResult(
         answer.get("state") == "ENABLED",
         f"API {name}",
         f"gcloud services enable {name} --project={project}",
@@ -202,18 +201,20 @@ def examine_api(connection: Connection, name: str) -> Finding:
 
 def _examine_permissions(
     connection: Connection, what: str, resource: str, wanted: Sequence[str], grant: str
-) -> Finding:
+) -> CheckResult:
     """Check whether the caller has permissions on SERVICE/RESOURCE."""
     service, _, path = resource.partition("/")
     body = {"permissions": list(wanted)}
     answer = connection.call_api(service, "POST", f"v1/{path}:testIamPermissions", body)
-    return _make_finding(answer.get("permissions", []), what, wanted, grant)
+    return _make_result(answer.get("permissions", []), what, wanted, grant)
 
 
-def _make_finding(granted: Sequence[str], what: str, wanted: Sequence[str], grant: str) -> Finding:
+def _make_result(
+    granted: Sequence[str], what: str, wanted: Sequence[str], grant: str
+) -> CheckResult:
     missing = ", ".join(permission for permission in wanted if permission not in granted)
     remedy = f"an administrator: {grant}"
-    return Finding(not missing, f"{what}: no {missing}" if missing else what, remedy)
+    return CheckResult(not missing, f"{what}: no {missing}" if missing else what, remedy)
 
 
 def _grant(collection: str, name: str, role: str, member: str = "user:YOU") -> str:
@@ -226,7 +227,7 @@ def _repository_target(match: re.Match[str]) -> tuple[str, str]:
     return "artifacts repositories", name
 
 
-def examine_caller(connection: Connection) -> Finding:
+def examine_caller(connection: Connection) -> CheckResult:
     """Check whether the caller may start runs and read their logs."""
     project = connection.settings.project
     grant = f"{_grant('projects', project, 'roles/aiplatform.user')} (and roles/logging.viewer)"
@@ -234,7 +235,7 @@ def examine_caller(connection: Connection) -> Finding:
     return _examine_permissions(connection, "your permissions", resource, CALLER_PERMISSIONS, grant)
 
 
-def examine_act_as_permission(connection: Connection) -> Finding:
+def examine_act_as_permission(connection: Connection) -> CheckResult:
     """Check whether the caller may start runs that act as the service account of the settings."""
     account = connection.settings.service_account
     grant = _grant("iam service-accounts", account, "roles/iam.serviceAccountUser")
@@ -245,10 +246,12 @@ def examine_act_as_permission(connection: Connection) -> Finding:
 
 def examine_billed_source(
     connection: Connection, kind: type[SourceKind], place: str, options: SourceOptions
-) -> Finding:
+) -> CheckResult:
     """Tell how much a run is billed for reading its source, which your own account may read."""
     billed = kind.measure(place, options, connection.settings.project, connection.call_api)
-    return Finding(True, f"source: {size(billed.size)} are billed in each run, even if unchanged")
+    return CheckResult(
+        True, f"source: {size(billed.size)} are billed in each run, even if unchanged"
+    )
 
 
 def examine_service_account(
@@ -256,7 +259,7 @@ def examine_service_account(
     *,
     roles: Sequence[tuple[str, str]] = ACCOUNT_ROLES,
     repository: re.Match[str] | None = None,
-) -> Finding:
+) -> CheckResult:
     """Check whether the service account of runs has the permission that is given with each role.
 
     Roles of Artifact Registry are those on a repository, by default that of pipelines.
@@ -296,14 +299,14 @@ def examine_service_account(
             conditional.append(bindings[0]["role"])
     what = f"service account {account}"
     if missing:
-        return Finding(False, f"{what}: no {', '.join(missing)}", " && ".join(missing.values()))
+        return CheckResult(False, f"{what}: no {', '.join(missing)}", " && ".join(missing.values()))
     if conditional:
-        return Finding(
+        return CheckResult(
             None,
             f"{what}: {', '.join(conditional)} under a condition",
             "check that the condition holds for runs",
         )
-    return Finding(True, what)
+    return CheckResult(True, what)
 
 
 def _read_bindings(
@@ -336,7 +339,7 @@ def _find_bindings(
     return [binding for binding in bindings if has(binding["role"])]
 
 
-def examine_quota(connection: Connection, metric: str, amount: int) -> Finding:
+def examine_quota(connection: Connection, metric: str, amount: int) -> CheckResult:
     """Check whether the region's quota is enough for the machines."""
     settings = connection.settings
     name, project = metric.partition("/")[0], settings.project
@@ -350,7 +353,7 @@ def examine_quota(connection: Connection, metric: str, amount: int) -> Finding:
     }
     # The region's own limit takes precedence over the limit for all regions.
     limit = limits.get(settings.region, limits.get(None, 0))
-    return Finding(
+    return CheckResult(
         limit < 0 or limit >= amount,
         f"quota {metric.rpartition('/')[2]}: {amount} needed, "
         f"{'no limit' if limit < 0 else limit} in {settings.region}",
@@ -358,7 +361,7 @@ def examine_quota(connection: Connection, metric: str, amount: int) -> Finding:
     )
 
 
-def examine_bucket(connection: Connection) -> Finding:
+def examine_bucket(connection: Connection) -> CheckResult:
     """Check whether the bucket of runs exists, is in their region, and lets them replace files."""
     settings = connection.settings.require("pipeline_root")
     create = (
@@ -369,35 +372,35 @@ def examine_bucket(connection: Connection) -> Finding:
         found = connection.storage.get_bucket(settings.bucket, retry=connection.retry)
         location = str(found.location).lower()
         if seconds := found.retention_period:
-            return Finding(
+            return CheckResult(
                 False,
                 f"bucket gs://{settings.bucket}: keeps every file for {seconds} s, although runs "
                 "replace and delete files",
                 "use another bucket, or remove its retention policy: gcloud storage buckets update "
                 f"gs://{settings.bucket} --clear-retention-period",
             )
-        return Finding(
+        return CheckResult(
             location == settings.region,
             f"bucket gs://{settings.bucket}: in {location}",
             f"use one in {settings.region}; reading across regions is slow and billed: {create}",
         )
-    return Finding(False, f"bucket gs://{settings.bucket}: does not exist", create)
+    return CheckResult(False, f"bucket gs://{settings.bucket}: does not exist", create)
 
 
-def examine_pipeline_repository(connection: Connection) -> Finding:
+def examine_pipeline_repository(connection: Connection) -> CheckResult:
     """Check whether the repository of templates, if set, exists and holds pipelines."""
     settings = connection.settings
     repository = settings.template_repository
     if not repository or repository.startswith("gs://"):
         where = repository or "none set; runs and schedules include their pipeline"
-        return Finding(True, f"pipeline repository: {where}")
+        return CheckResult(True, f"pipeline repository: {where}")
     match = ARTIFACT_REGISTRY.match(repository)
     if not match:
-        return Finding(None, f"pipeline repository {repository}: not in Artifact Registry")
+        return CheckResult(None, f"pipeline repository {repository}: not in Artifact Registry")
     return _examine_repository(connection, match, "KFP")
 
 
-def examine_upload_permission(connection: Connection) -> Finding:
+def examine_upload_permission(connection: Connection) -> CheckResult:
     """Check whether the caller may upload pipelines to the repository of the settings."""
     repository = connection.settings.template_repository
     match = ARTIFACT_REGISTRY.match(repository)
@@ -408,20 +411,20 @@ def examine_upload_permission(connection: Connection) -> Finding:
         resource = f"artifactregistry/{repository_path(match)}"
         return _examine_permissions(connection, what, resource, [permission], grant)
     if not repository.startswith("gs://"):
-        return Finding(None, f"{what}: not in Artifact Registry")
+        return CheckResult(None, f"{what}: not in Artifact Registry")
     permissions, name = ["storage.objects.create"], urlsplit(repository).netloc
     bucket = connection.storage.bucket(name)
     granted = bucket.test_iam_permissions(permissions, retry=connection.retry)
     grant = _grant("storage buckets", f"gs://{name}", "roles/storage.objectUser")
-    return _make_finding(granted, what, permissions, grant)
+    return _make_result(granted, what, permissions, grant)
 
 
-def examine_image(connection: Connection, setting: str = "image") -> Finding:
+def examine_image(connection: Connection, setting: str = "image") -> CheckResult:
     """Check whether the image of a setting has been pushed."""
     image = getattr(connection.settings.require(setting), setting)
     match = _IMAGE.fullmatch(image)
     if not match:
-        return Finding(None, f"image {image}: not in Artifact Registry; could not be checked")
+        return CheckResult(None, f"image {image}: not in Artifact Registry; could not be checked")
     repository = _examine_repository(connection, match, "DOCKER")
     if not repository.ok:
         return repository
@@ -432,18 +435,18 @@ def examine_image(connection: Connection, setting: str = "image") -> Finding:
     with tolerated(NOT_FOUND):
         connection.call_api("artifactregistry", "GET", path)
         if match["project"] != connection.settings.project:
-            return Finding(
+            return CheckResult(
                 None,
                 f"image {image}: it is in another project than the runs",
                 "check that Vertex AI's service agents may pull it; they need "
                 f"roles/artifactregistry.reader on {match['repository']} in {match['project']}: "
                 "docs/vertex-special.md, Accounts and keys",
             )
-        return Finding(True, f"image {image}")
-    return Finding(False, f"image {image}: does not exist", "build it and push it")
+        return CheckResult(True, f"image {image}")
+    return CheckResult(False, f"image {image}: does not exist", "build it and push it")
 
 
-def _examine_repository(connection: Connection, match: re.Match[str], kind: str) -> Finding:
+def _examine_repository(connection: Connection, match: re.Match[str], kind: str) -> CheckResult:
     location, project, name = match["location"], match["project"], match["repository"]
     create = (
         f"gcloud artifacts repositories create {name} --project={project} --location={location} "
@@ -453,5 +456,5 @@ def _examine_repository(connection: Connection, match: re.Match[str], kind: str)
         answer = connection.call_api("artifactregistry", "GET", f"v1/{repository_path(match)}")
         found = answer.get("format", "")
         what = f"repository {name}: of format {found}, in {location}"
-        return Finding(found == kind, what, f"its format must be {kind}: {create}")
-    return Finding(False, f"repository {name}: does not exist in {location}", create)
+        return CheckResult(found == kind, what, f"its format must be {kind}: {create}")
+    return CheckResult(False, f"repository {name}: does not exist in {location}", create)

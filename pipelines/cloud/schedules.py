@@ -171,7 +171,7 @@ def _reconcile(
         change.begun = True
         listed = {schedule.name: schedule for schedule in _list_current(connection, recipe)}
         new = {created.name: created, **listed}
-        return sorted((of for name, of in new.items() if name not in known), key=_age)
+        return sorted((one for name, one in new.items() if name not in known), key=_age)
 
     if existing:
         existing.sort(key=lambda schedule: (bool(_find_changes(schedule, wanted)), _age(schedule)))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pipelines import recipe as recipes
 from pipelines.api import RUNS
 from pipelines.printing import say
 from pipelines.project.settings import Settings, load, option_of, variables_of
@@ -38,8 +39,15 @@ Rates = Annotated[
         "per TiB of bigquery-query or bigquery-read.",
     ),
 ]
-
-
+BatchInput = Annotated[
+    str | None,
+    typer.Option(
+        "--batch",
+        metavar="INPUT",
+        help="Predict with the champion instead of training. INPUT is .jsonl, .csv or .tfrecord "
+        "files, a .txt file that lists images, or bq://PROJECT.DATASET.TABLE.",
+    ),
+]
 RecipeFilter = Annotated[str | None, typer.Option("--recipe", help="Only this recipe.")]
 
 
@@ -70,6 +78,14 @@ def runs_folder(path: Path | None, *, local: bool) -> Path:
     if path and not local:
         raise InputError(f"--runs-directory {str(path)!r} is for runs on this machine; add --local")
     return path or RUNS
+
+
+def load_table_recipe(recipe: str, what: str) -> recipes.Recipe:
+    """Return a recipe of a table; raise InputError for one of images."""
+    loaded = recipes.load(recipe)
+    if not loaded.parameters.records.columns:
+        raise InputError(f"{what} is for models of tables, but {recipe} is a model of images")
+    return loaded
 
 
 def confirm(question: str, *, yes: bool) -> bool:

@@ -30,12 +30,12 @@ def apply(
 
     For the schedule of the recipe's batch prediction, give RECIPE-batch.
     """
-    from pipelines import prediction_values
     from pipelines import recipe as recipes
 
     settings.load().require("project", "pipeline_root")
-    base = prediction_values.recipe_of_batch(recipe)
-    loaded = recipes.load(base or recipe)
+    base, names = recipe.removesuffix(recipes.BATCH_SUFFIX), recipes.list_names()
+    is_batch = base != recipe and base in names and recipe not in names
+    loaded = recipes.load(base if is_batch else recipe)
     # Imported after the checks, as they take seconds.
     from pipelines.cloud import batch_runs, schedules
 
@@ -44,7 +44,7 @@ def apply(
             raise InputError(
                 f"--remove {name!r} is not a setting{suggest(name, schedules.REMOVABLE)}"
             )
-    module = batch_runs if base else schedules
+    module = batch_runs if is_batch else schedules
     applied = module.apply(settings.connect(), loaded, removed=remove or [])
     schedule = applied.schedule
     changed = f" ({', '.join(applied.changed)})" if applied.changed else ""

@@ -1,1 +1,1 @@
-"""Execution on this machine of a compiled pipeline, the same YAML that Vertex AI runs."""
+"""Runs on this machine: they execute the same compiled YAML as Vertex AI."""

@@ -7,12 +7,11 @@ import shutil
 from collections.abc import Iterable
 from typing import Any
 
-from components.planning.code_digest import OUTSIDE, PACKAGES
+from components.planning.code_digest import OUTSIDE, PACKAGES, ROOT
 from vertex.emulator import containers
 from vertex.errors import InputError
 
 ENGINES = ("docker", "podman")
-_ROOT = pathlib.Path(__file__).parents[2]
 _CODE = (*PACKAGES, *(f":!{folder}" for folder in OUTSIDE))
 """The paths of this checkout that an image holds."""
 
@@ -53,7 +52,7 @@ def find_engine(image: str) -> str:
     raise InputError(f"--in-containers needs docker or podman: {', '.join(reasons)}")
 
 
-def find_outdated_commit(engine: str, image: str, root: pathlib.Path = _ROOT) -> str:
+def find_outdated_commit(engine: str, image: str, root: pathlib.Path = ROOT) -> str:
     """Return the commit that an image was built from, if its code differs from that in `root`.
 
     Return "" if the code is the same, the image names no commit or git doesn't know the commit.

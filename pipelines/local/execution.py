@@ -1,6 +1,7 @@
 """Execution of a run on this machine."""
 
 import contextlib
+import dataclasses
 import datetime
 import pathlib
 import sys
@@ -14,11 +15,10 @@ from rich.text import Text
 from components.planning.code_digest import code_digest
 from pipelines.local import folders, preflight, run_summary, terminal
 from pipelines.local.container_image import find_engine, find_outdated_commit, list_mounts
-from pipelines.local.imported_code import digest_code_of
 from pipelines.local.job_file import PipelineJobFile
+from pipelines.local.local_programs import PRELOADED, QUIET, component_environment, digest_code_of
 from pipelines.local.run_rows import make_rows
 from pipelines.local.services import started_services
-from pipelines.local_programs import PRELOADED, QUIET, component_environment
 from pipelines.package import Package
 from pipelines.parameters import change_machines
 from pipelines.printing import Console, print_error, say, shorten_path
@@ -38,6 +38,7 @@ from pipelines.runs.run_folders import (
     write_record,
 )
 from pipelines.runs.screens import show_results
+from pipelines.runs.this_machine import read_jobs
 from trainer.data.storage import is_object
 from vertex.emulator.batch_service import BatchJob
 from vertex.emulator.containers import Containers
@@ -67,7 +68,7 @@ def run(
     root: str = "",
     name: str = "",
 ) -> pathlib.Path:
-    """Execute a compiled pipeline on this machine, and show its progress; return its folder.
+    """Execute a compiled pipeline on this machine as `api.run` does; return its folder.
 
     Write runs_directory/<recipe>-<time>/ with artifacts/, logs/, the package's YAML, summary.json
     and, if the pipeline creates them, report.html and tensorboard/; make runs_directory/latest a
@@ -76,12 +77,6 @@ def run(
 
     Raise InputError, and start nothing, if the package does not exist, a parameter has the wrong
     type, runs_directory or root is not writable, or a run has that name.
-
-    Args:
-        pipeline: the YAML that compile.py wrote.
-        parameters: values that replace the file's defaults.
-        runs_directory: folder for the runs and, in .cache, for the outputs that they share.
-        cache, in_containers, root, name: as in `api.run`.
     """
     record = RunRecord(
         recipe=pipeline.recipe,
@@ -124,7 +119,7 @@ def resume(directory: pathlib.Path, machines: Mapping[str, Any] | None = None) -
         if pipeline.digest != record.package:
             raise InputError(f"{path} has changed since the run was started; start a new run")
         if machines:
-            changed = change_machines(record.parameters, machines, origin="--set")
+            changed = change_machines(record.parameters, machines)
             changed["resume_from"] = training_of(record, directory)
             return run(
                 pipeline,
@@ -182,6 +177,7 @@ def _execute(
         failure = failures.find_failure(run, error) if state == "FAILED" else None
         job = job_file.write(state, failure.message if failure else "")
         ended = run_summary.copy_pages(as_run(job, record, directory))
+        ended = dataclasses.replace(ended, jobs=tuple(read_jobs(directory)))
         summary = _write_summary(ended, run)
     _show_end(ended, run, failure, summary["batch_predictions"])
     return directory

@@ -17,8 +17,9 @@ from typing import Any
 from components.planning import prediction_input
 from components.planning.prediction_options import BIGQUERY
 from components.planning.worker_pools import MachineOptions
-from pipelines import prediction_values
+from pipelines import plan
 from pipelines.parameters import ParameterSet
+from pipelines.printing import say
 from pipelines.recipe import Recipe
 from trainer.data.schema import find_training_data
 from trainer.data.sources import SourceKind, parse_source
@@ -32,6 +33,30 @@ _WEIGHTS = "https://storage.googleapis.com/"
 """Server of the weights of keras.applications."""
 _TIMEOUT_SECONDS = 5
 _DEVICES = Path("/dev")
+
+
+def prepare_training_values(
+    recipe: Recipe, values: Mapping[str, Any], origin: str, *, in_containers: bool
+) -> dict[str, Any]:
+    """Return the parameters of a run on this machine that differ from the recipe's, and its labels.
+
+    Prints what replaces accelerators. Raises InputError for values, sources and folders that can't
+    be used, and if max_cost pays for no training.
+    """
+    parameters = recipe.with_values(values, origin=origin)
+    plan.check_affordable(recipe, parameters)
+    usual = recipe.parameters.values()
+    # Also the recipe's values that have no effect with these.
+    arguments = {
+        name: value
+        for name, value in parameters.values().items()
+        if name in values or value != usual[name]
+    }
+    arguments |= check_local_sources(parameters, in_containers=in_containers)
+    arguments["labels"] = parameters.job.labels
+    evaluation = recipe.run_options.evaluation_accelerator
+    say(*describe_substitutes(parameters.machines, evaluation))
+    return arguments
 
 
 def check_local_sources(parameters: ParameterSet, *, in_containers: bool = False) -> dict[str, Any]:
@@ -112,7 +137,7 @@ def prepare_prediction_values(
     """
     from pipelines.local import local_registry  # imports gRPC
 
-    completed = prediction_values.complete_values(recipe, values, origin=origin)
+    completed = recipe.batch_values(values, origin=origin)
     for name in ("input", "output"):
         uri = completed[name]
         if uri.startswith(BIGQUERY):

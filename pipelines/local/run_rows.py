@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from pipelines.runs.failures import read_progress
-from pipelines.runs.live_view import STARTING, Row
-from pipelines.runs.run import Trial
-from pipelines.runs.trial_rows import make_trial_row
+from pipelines.runs.live_view import STARTING, Row, make_trial_row
+from pipelines.runs.run import SearchTrial
 from vertex.emulator.background_jobs import BackgroundJob
 from vertex.emulator.engine.pipeline_run import PipelineRun
 from vertex.facts.restart_rules import MAX_RESTARTS
@@ -28,14 +27,14 @@ def make_rows(run: PipelineRun) -> Iterator[Row]:
             yield from (make_trial_row(_read_trial(trial)) for trial in job.trials)
 
 
-def _read_trial(trial: Any) -> Trial:
+def _read_trial(trial: Any) -> SearchTrial:
     """Return a Trial of the API, as `read_trials` does, but without JSON: rows are made often."""
     seconds = 0.0
     if trial.start_time:
         ended = trial.end_time.timestamp() if trial.end_time else time.time()
         seconds = ended - trial.start_time.timestamp()
     measured = trial.final_measurement or (trial.measurements and trial.measurements[-1])
-    return Trial(
+    return SearchTrial(
         name=trial.id,
         state=trial.state.name,
         values={parameter.parameter_id: parameter.value for parameter in trial.parameters},

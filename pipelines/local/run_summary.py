@@ -2,7 +2,9 @@
 
 import contextlib
 import dataclasses
+import datetime
 import importlib.metadata
+import itertools
 import json
 import pathlib
 import platform
@@ -10,19 +12,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pipelines.runs import run_files
-from pipelines.runs.run import Run
-from pipelines.runs.run_folders import (
-    REPORT_FILE_NAME,
-    SEARCH_FILE_NAME,
-    SUMMARY_FILE_NAME,
-    read_record,
-)
-from pipelines.runs.this_machine import read_jobs
+from pipelines.runs.run import Run, TrainingJob
+from pipelines.runs.run_folders import REPORT_FILE_NAME, SEARCH_FILE_NAME, SUMMARY_FILE_NAME
+from trainer.data import storage
 from vertex import checked_json
-from vertex.emulator import job_state
 from vertex.emulator.job_state import ReplicaState
 
-_TEMPORARY_NAME = f".{SUMMARY_FILE_NAME}"
 _OF_RUN = (
     "recipe", "state", "error", "parameters", "metrics", "validation", "verdict", "gate",
     "registered", "registered_as", "search", "search_report", "report", "predictions", "artifacts",
@@ -43,13 +38,12 @@ def summarize(run: Run, batch_jobs: Sequence[Mapping[str, Any]] = ()) -> dict[st
 
     `batch_jobs` are the run's BatchPredictionJobs, in the REST API's JSON.
     """
-    directory = pathlib.Path(run.link)
     return {
         **{name: getattr(run, name) for name in _OF_RUN},
-        "started": read_record(directory).started,
+        "started": run.started.astimezone(datetime.UTC).isoformat(timespec="milliseconds"),
         "seconds": round(run.seconds or 0.0, 3),
         "tasks": [{name: getattr(task, name) for name in _OF_TASK} for task in run.tasks],
-        "custom_jobs": [_summarize_job(job) for job in read_jobs(directory).values()],
+        "custom_jobs": [*map(_summarize_job, run.jobs)],
         "batch_predictions": [_summarize_batch(job) for job in batch_jobs],
         "dataset": _summarize_dataset(run),
         "model": next(_list_uris(run, "system.Model"), None),
@@ -82,39 +76,29 @@ def _copy_page(uri: str, copy: pathlib.Path) -> str:
 
 def write(summary: Mapping[str, Any], directory: pathlib.Path) -> None:
     """Write summary.json atomically."""
-    temporary = directory / _TEMPORARY_NAME
-    temporary.write_text(json.dumps(checked_json.with_checksum(summary), indent=1) + "\n")
-    temporary.replace(directory / SUMMARY_FILE_NAME)
+    content = json.dumps(checked_json.with_checksum(summary), indent=1) + "\n"
+    storage.write_atomically(str(directory / SUMMARY_FILE_NAME), content.encode())
 
 
-def _summarize_job(file: job_state.JobFile) -> dict[str, Any]:
-    pools: dict[str, list[ReplicaState]] = {}
-    for replica in file.replicas:
-        pools.setdefault(replica.role, []).append(replica)
-    specs = [spec for spec in file.job["jobSpec"]["workerPoolSpecs"] if spec]
-    job = file.job
-    result = {
-        "name": job["displayName"],
-        "state": job["state"].removeprefix("JOB_STATE_"),
-        "worker_pools": [
-            _summarize_pool(spec, role, replicas)
-            for spec, (role, replicas) in zip(specs, pools.items(), strict=True)
-        ],
-    }
-    error = job.get("error", {}).get("message")
-    return {**result, "error": error} if error else result
+def _summarize_job(job: TrainingJob) -> dict[str, Any]:
+    by_role = itertools.groupby(job.replicas, key=lambda replica: replica.role)
+    pools = [
+        _summarize_pool(pool["machine_spec"], role, [*replicas])
+        for pool, (role, replicas) in zip(job.pools, by_role, strict=True)
+    ]
+    result = {"name": job.display_name, "state": job.state, "worker_pools": pools}
+    return {**result, "error": job.error} if job.error else result
 
 
 def _summarize_pool(
-    spec: Mapping[str, Any], role: str, replicas: Sequence[ReplicaState]
+    machine: Mapping[str, Any], role: str, replicas: Sequence[ReplicaState]
 ) -> dict[str, Any]:
-    machine = spec["machineSpec"]
     return {
         "role": role,
         "replicas": len(replicas),
-        "machine_type": machine["machineType"],
-        "accelerator_type": machine.get("acceleratorType"),
-        "accelerator_count": machine.get("acceleratorCount", 0),
+        "machine_type": machine["machine_type"],
+        "accelerator_type": machine.get("accelerator_type"),
+        "accelerator_count": machine.get("accelerator_count", 0),
         "restarts": [max(0, replica.starts - 1) for replica in replicas],
         "peak_memory_bytes": [replica.peak_memory for replica in replicas],
     }

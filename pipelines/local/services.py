@@ -5,19 +5,19 @@ import pathlib
 from collections.abc import Iterator
 from typing import Any
 
-from pipelines import local_programs
-from pipelines.local import folders
-from pipelines.local.imported_code import digest_code_of
+from pipelines.local import folders, local_programs
 from pipelines.runs import failures
 from trainer.data import storage
 from vertex.emulator.artifact_registry import ArtifactRegistry
 from vertex.emulator.batch_service import BatchService
+from vertex.emulator.buckets import FolderBuckets
 from vertex.emulator.clock import Clock
-from vertex.emulator.cloud_storage import CloudStorage, FolderBuckets
+from vertex.emulator.cloud_storage import CloudStorage
 from vertex.emulator.containers import Containers
 from vertex.emulator.endpoint_service import EndpointService
 from vertex.emulator.engine.pipeline_engine import PipelineEngine
 from vertex.emulator.engine.task_processes import Services
+from vertex.emulator.google_hosts import GoogleHosts, TokenService
 from vertex.emulator.job_service import JobService
 from vertex.emulator.metadata_service import MetadataService
 from vertex.emulator.model_server import ModelServers
@@ -32,6 +32,7 @@ from vertex.emulator.server import Emulator
 from vertex.emulator.tuning_service import TuningService
 
 EMULATED_PROJECT, EMULATED_REGION = "my-project", "us-central1"
+EMULATED_NUMBER = "123456789012"
 EMULATED_ACCOUNT = f"training-runner@{EMULATED_PROJECT}.iam.gserviceaccount.com"
 
 
@@ -88,17 +89,20 @@ def _make_services(
 
 def start_emulator(
     root: pathlib.Path, lock: int, stack: contextlib.ExitStack
-) -> tuple[Emulator, ScheduleService]:
-    """Start an emulator of all services, which `stack` stops; return it and its schedules.
+) -> tuple[Emulator, ScheduleService, GoogleHosts]:
+    """Start an emulator of all services, which `stack` stops.
 
+    Return it, its schedules and the hosts that lead clients to it.
     `lock` is the file descriptor of the lock of its folder `root`.
     """
     guardian = stack.enter_context(Guardian(holding=[lock]))
     clock, operations = Clock(root / "clock"), Operations(seconds=1.0)
     stack.enter_context(folders.temporary(guardian))
-    engine = PipelineEngine(root, clock, digest_code_of, failures.explain)
+    engine = PipelineEngine(root, clock, local_programs.digest_code_of, failures.explain)
     resources = root / "resources"
     pipelines = PipelineService(operations, resources, clock, engine=engine)
+    metadata = MetadataService(operations, pipelines.stored, resources, clock)
+    pipelines.parents = metadata.parents_of
     schedules = ScheduleService(operations, resources, clock, pipelines=pipelines)
     runs = root / "runs"
     models = ModelService(
@@ -120,15 +124,17 @@ def start_emulator(
             models,
             endpoints,
             MonitoringService(operations, resources, clock, endpoints=endpoints),
-            MetadataService(operations, pipelines.stored, resources),
+            metadata,
             operations,
             ArtifactRegistry(root / "pipelines"),
-            CloudStorage(FolderBuckets(root / "buckets")),
-            ProjectServices(EMULATED_ACCOUNT),
+            CloudStorage(FolderBuckets(root / "buckets"), project_number=EMULATED_NUMBER),
+            ProjectServices(EMULATED_ACCOUNT, EMULATED_PROJECT, EMULATED_NUMBER),
+            tokens := TokenService(),
             guardian=guardian,
         )
     )
+    hosts = stack.enter_context(GoogleHosts(server, tokens, EMULATED_PROJECT, EMULATED_REGION))
     kinds = (jobs, tuning_jobs, batches)
     engine.services = Services(server, kinds, guardian, local_programs.component_program)
     stack.callback(engine.close)
-    return server, schedules
+    return server, schedules, hosts

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
-from pipelines.runs.run_comparison import RunComparison, format_value
+from pipelines.runs.run_comparison import RunComparison
+from trainer.data import storage
 from trainer.report.learning import Rows, draw_histories, known_values
 from trainer.report.page import render
-from vertex.errors import InputError
 
 
 def write(path: pathlib.Path, compared: RunComparison) -> None:
@@ -27,14 +27,10 @@ def write(path: pathlib.Path, compared: RunComparison) -> None:
         curves=_draw_curves(histories),
         legend=[(series, name, None) for series, name in enumerate(names, start=1)],
         metrics=compared.metrics,
-        parameters=[
-            (name, format_value(old), format_value(new)) for name, old, new in compared.parameters
-        ],
+        parameters=compared.parameters,
     )
-    try:
+    with storage.catch_write_errors(str(path)):
         path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"{path} can't be written: {error.strerror}") from None
 
 
 def _draw_curves(histories: Sequence[Rows]) -> list[tuple[str, Markup]]:

@@ -10,7 +10,6 @@ from components.planning.worker_pools import IMAGE
 from pipelines import plan
 from pipelines.package import BUILD, Package, read_images
 from pipelines.parameters import ParameterSet
-from pipelines.prediction_values import batch_name
 from pipelines.printing import print_error
 from pipelines.project.settings import Settings
 from pipelines.recipe import Recipe, to_id
@@ -30,7 +29,7 @@ def compile_package(recipe: Recipe, settings: Settings, *, batch: bool = False) 
     """Compile a recipe, or its batch prediction, with the settings' image; check the image."""
     from pipelines import compilation
 
-    name = batch_name(recipe.name) if batch else recipe.name
+    name = recipe.batch_name if batch else recipe.name
     require_image(settings.image or read_images(BUILD / f"{name}.yaml")[0], settings)
     path = compilation.write_yaml(recipe, BUILD, settings.image, settings.gpu_image, batch=batch)
     return Package(path)
@@ -57,8 +56,8 @@ def run_values(
     """
     values = parameters.values()
     _check_sources(values)
-    plan.check_affordable(parameters, recipe.search)
-    plan.check_search_duration(parameters, recipe.search)
+    plan.check_affordable(recipe, parameters)
+    plan.check_search_duration(recipe, parameters)
     recipe.run_options.check_records_machine(parameters.engine.records_engine)
     defaults = recipe.parameters.values()
     changed = {name: value for name, value in values.items() if value != defaults[name]}

@@ -12,10 +12,9 @@ from pipelines.project.connection import Connection, run_link
 from pipelines.project.settings import Settings
 from pipelines.recipe import Recipe
 from pipelines.runs import cloud_logging, experiments, job_request, vertex_ai, vertex_jobs
-from pipelines.runs.live_view import Row, choose_view
+from pipelines.runs.live_view import Row, choose_view, make_trial_row
 from pipelines.runs.run import ENDED, EXPIRED, JOB_ENDED, SEARCH_STEP, Run
 from pipelines.runs.screens import show_results
-from pipelines.runs.trial_rows import make_trial_row
 from pipelines.startup import EXIT_FAILED, EXIT_INTERRUPTED
 from vertex.client.cloud_errors import CloudError, is_capacity
 from vertex.errors import InputError, escape_controls
@@ -209,7 +208,7 @@ def resume(
         if (now := vertex_jobs.state_of(training)) not in JOB_ENDED:
             raise InputError(f"the training job of {run.name!r} is {now}; wait for its end")
     new_id = job_request.make_run_id(run.recipe, name)
-    machines = change_machines(run.parameters, machines, origin="--set")
+    machines = change_machines(run.parameters, machines)
     copy = job_request.copy_job(job, new_id, run.training, machines)
     vertex_jobs.create(connection, copy, new_id)
     return follow(connection, run.recipe, new_id, detach=detach) or 0

@@ -2,7 +2,7 @@
 
 import itertools
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from rich.console import Console, Group
@@ -13,7 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from pipelines.printing import print_plain
-from vertex.formats import clock
+from pipelines.runs.run import SearchTrial
+from vertex.formats import clock, decimal
 
 STARTING = "starting"
 """The message of a task that has sent none yet."""
@@ -36,6 +37,12 @@ _MARKS = {
     "CANCELLED": ("✗", "yellow"),
     "STOPPED": ("-", "dim"),
 }
+_TRIAL_STATES = {
+    "REQUESTED": "PENDING", "ACTIVE": "RUNNING", "STOPPING": "RUNNING", "INFEASIBLE": "FAILED"
+}  # fmt: skip
+_BARS = "▁▂▃▄▅▆▇█"
+_CURVE = 12
+"""Largest number of measurements that are drawn."""
 
 
 class Row(NamedTuple):
@@ -172,5 +179,33 @@ class PlainView:
 
 def _format_unused(rows: list[Row]) -> list[str]:
     """Return a line for each state of UNUSED with the names of its tasks."""
-    names = {state: [row.name for row in rows if row.state == state] for state in UNUSED}
-    return [f"{UNUSED[state]}: {', '.join(of)}" for state, of in names.items() if of]
+    by_state = {state: [row.name for row in rows if row.state == state] for state in UNUSED}
+    return [f"{UNUSED[state]}: {', '.join(names)}" for state, names in by_state.items() if names]
+
+
+def make_trial_row(trial: SearchTrial) -> Row:
+    """Return the row of a trial: its newest measurement, its values, and its curve."""
+    state = _TRIAL_STATES.get(trial.state, trial.state)
+    text = trial.error or f"{_describe_trial(trial)}  {draw_curve(trial.curve)}".strip()
+    return Row(f"trial {trial.name}", state, trial.seconds, text, is_replica=True)
+
+
+def format_trial(trial: SearchTrial) -> str:
+    """Return a trial's number, measurement and values, or why it has failed."""
+    return f"{trial.name}: {trial.error or _describe_trial(trial)}"
+
+
+def draw_curve(values: Sequence[float]) -> str:
+    """Draw a curve in characters, one for each of the last values; empty if it has one point."""
+    shown = values[-_CURVE:]
+    low, spread = min(shown, default=0), max(shown, default=0) - min(shown, default=0)
+    if not spread:
+        return ""
+    return "".join(_BARS[round((len(_BARS) - 1) * (value - low) / spread)] for value in shown)
+
+
+def _describe_trial(trial: SearchTrial) -> str:
+    parts = [f"{name} {decimal(value, 4)}" for name, value in trial.metrics.items()]
+    for name, value in trial.values.items():
+        parts.append(f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={value}")
+    return ", ".join(parts)

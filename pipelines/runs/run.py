@@ -34,7 +34,7 @@ _LATE = 1e12
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Task:
+class TaskDetail:
     """A task of a run."""
 
     name: str  # its name in the pipeline; in a loop, <loop>-iteration-<n>/<name>
@@ -51,7 +51,7 @@ class Task:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Trial:
+class SearchTrial:
     """A trial of a HyperparameterTuningJob."""
 
     name: str
@@ -70,6 +70,7 @@ class TrainingJob:
     """A CustomJob that a run has launched."""
 
     name: str  # resource name
+    display_name: str = ""
     state: str
     error: str = ""  # in one line
     seconds: float = 0.0  # from its start to its end or to now; 0 before the start
@@ -123,9 +124,9 @@ class Run:
     search_report: str = ""  # path or URI of the page about it
     link: str = ""  # path of its folder, or URL of its page in the console
     artifacts: str = ""  # on this machine, path or URI of the folder of its artifacts
-    tasks: tuple[Task, ...] = ()
+    tasks: tuple[TaskDetail, ...] = ()
     jobs: tuple[TrainingJob, ...] = ()  # oldest first
-    trials: tuple[Trial, ...] = ()  # of its search for hyperparameters
+    trials: tuple[SearchTrial, ...] = ()  # of its search for hyperparameters
 
     @property
     def on_vertex(self) -> bool:
@@ -191,6 +192,7 @@ def read_job(job: Mapping[str, Any], replicas: Sequence[ReplicaState] = ()) -> T
     spec = job.get("jobSpec", {})
     return TrainingJob(
         name=job["name"],
+        display_name=job.get("displayName", ""),
         state=state_of(job),
         error=_error_of(job),
         seconds=_duration_of(job),
@@ -224,7 +226,7 @@ def _to_snake_case(value: Any) -> Any:
     return [_to_snake_case(item) for item in value] if isinstance(value, list) else value
 
 
-def _read_tasks(job: Mapping[str, Any]) -> Iterator[Task]:
+def _read_tasks(job: Mapping[str, Any]) -> Iterator[TaskDetail]:
     """Yield the tasks of a run in the order in which they started, without groups of tasks.
 
     The pipeline itself is a group, also before its first task has started.
@@ -240,7 +242,7 @@ def _read_tasks(job: Mapping[str, Any]) -> Iterator[Task]:
         executor = detail.get("executorDetail", {})
         outputs = detail.get("outputs", {})
         name = detail["taskName"]
-        yield Task(
+        yield TaskDetail(
             name=f"{_list_iterations(detail, by_id)}{name}",
             display_name=names.get(name, name),
             state=_translate_state(detail.get("state", "PENDING"), is_complete=is_complete),
@@ -305,7 +307,7 @@ def _parameters_of(job: Mapping[str, Any]) -> dict[str, Any]:
     return to_whole_numbers(dict(sorted(values.items())))
 
 
-def read_trials(job: Mapping[str, Any]) -> tuple[Trial, ...]:
+def read_trials(job: Mapping[str, Any]) -> tuple[SearchTrial, ...]:
     """Return the trials of a HyperparameterTuningJob, in the REST API's JSON."""
     base = job.get("trialJobSpec", {}).get("baseOutputDirectory", {}).get("outputUriPrefix", "")
     trials = [_read_trial(trial, base) for trial in job.get("trials", [])]
@@ -320,11 +322,11 @@ def read_trials(job: Mapping[str, Any]) -> tuple[Trial, ...]:
     return tuple(dataclasses.replace(trial, rank=ranks.get(trial.name, 0)) for trial in trials)
 
 
-def _read_trial(trial: Mapping[str, Any], base: str) -> Trial:
+def _read_trial(trial: Mapping[str, Any], base: str) -> SearchTrial:
     measurements = trial.get("measurements", [])
     measured = trial.get("finalMeasurement") or (measurements or [{}])[-1]
     curve = [found["metrics"][0].get("value", 0) for found in measurements if found.get("metrics")]
-    return Trial(
+    return SearchTrial(
         name=trial.get("id", ""),
         state=trial.get("state", ""),
         values={item["parameterId"]: item["value"] for item in trial.get("parameters", [])},
@@ -382,7 +384,7 @@ def _list_launched(detail: Mapping[str, Any], kind: str) -> list[str]:
 
 
 def _failure_of(
-    job: Mapping[str, Any], custom_jobs: Sequence[Mapping[str, Any]], tasks: Sequence[Task]
+    job: Mapping[str, Any], custom_jobs: Sequence[Mapping[str, Any]], tasks: Sequence[TaskDetail]
 ) -> str:
     """Return a failed run's error in one line; prefer the training job's to the task's."""
     for custom_job in reversed(custom_jobs):
@@ -394,7 +396,7 @@ def _failure_of(
     return _error_of(job) or "no reason was given"
 
 
-def _uri_of(tasks: Sequence[Task], name: str, output: str) -> str:
+def _uri_of(tasks: Sequence[TaskDetail], name: str, output: str) -> str:
     """Return the URI of a task's output; empty if the task has not written it."""
     written = (task.artifacts.get(output, {}) for task in tasks if task.name == name)
     return next((str(artifact["uri"]) for artifact in written if artifact), "")
@@ -426,7 +428,7 @@ def _select_validation(training: Mapping[str, float]) -> dict[str, float]:
     return {} if loss is None else {**values, "loss": loss, "epoch": training["kept_epoch"]}
 
 
-def _find_decision(tasks: Sequence[Task]) -> dict[str, Any]:
+def _find_decision(tasks: Sequence[TaskDetail]) -> dict[str, Any]:
     """Return what the gate decided, as the registration has corrected it; {} without a gate."""
     decided: dict[str, Any] = {}
     for task in tasks:
@@ -440,12 +442,14 @@ def _find_decision(tasks: Sequence[Task]) -> dict[str, Any]:
     return decided
 
 
-def _find_parameter(tasks: Sequence[Task], name: str) -> str:
+def _find_parameter(tasks: Sequence[TaskDetail], name: str) -> str:
     """Return the output parameter `name` of the last task that has one; empty if none has."""
     return next((task.parameters[name] for task in reversed(tasks) if name in task.parameters), "")
 
 
-def _outputs_of(tasks: Sequence[Task], name: str, output: str) -> Mapping[str, Mapping[str, Any]]:
+def _outputs_of(
+    tasks: Sequence[TaskDetail], name: str, output: str
+) -> Mapping[str, Mapping[str, Any]]:
     """Return the artifacts of the last task that has this name, or such an output."""
     found = [task.artifacts for task in tasks if task.name == name or output in task.artifacts]
     return found[-1] if found else {}

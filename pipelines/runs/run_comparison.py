@@ -56,8 +56,8 @@ class RunComparison:
 
     first: Run
     second: Run
-    # Parameters that differ: name, value of the first, value of the second.
-    parameters: list[tuple[str, Any, Any]]
+    # Parameters that differ: name, value of the first, value of the second, as --set takes them.
+    parameters: list[tuple[str, str, str]]
     # Metrics of either run, those of the validation split first: name, value of the first, value
     # of the second.
     metrics: list[tuple[str, Value, Value]]
@@ -100,16 +100,18 @@ def compare(first: Run, second: Run, client: Any = None) -> RunComparison:
     )
 
 
-def find_differing_parameters(first: Run, second: Run) -> list[tuple[str, Any, Any]]:
-    """Return the parameters that differ: name, value in `first`, value in `second`."""
+def find_differing_parameters(first: Run, second: Run) -> list[tuple[str, str, str]]:
+    """Return the parameters that differ: name, value in `first`, value in `second`, as text."""
     names = dict.fromkeys([*first.parameters, *second.parameters])
     pairs = [(name, first.parameters.get(name), second.parameters.get(name)) for name in names]
     return [
-        (name, old, new) for name, old, new in pairs if old != new and name not in _NOT_COMPARED
+        (name, _format_value(old), _format_value(new))
+        for name, old, new in pairs
+        if old != new and name not in _NOT_COMPARED
     ]
 
 
-def format_value(value: Any) -> str:
+def _format_value(value: Any) -> str:
     """Format a parameter's value as --set takes it."""
     return value if isinstance(value, str) and value else json.dumps(to_whole_numbers(value))
 
@@ -164,22 +166,16 @@ def _describe_differences(
 ) -> list[str]:
     pairs = ((first, first_answers), (second, second_answers))
     missing = [run.name for run, answers in pairs if answers is None]
-    if missing:
+    if not first_answers or not second_answers:
+        reason = f"{' and '.join(missing)} kept no predictions of the test records"
+    elif first_answers.examples != second_answers.examples:
+        reason = "the runs were evaluated on different test records"
+    else:
         return [
-            f"The difference can't be tested: {' and '.join(missing)} kept no predictions of the "
-            "test records. Compare the intervals."
+            _describe_difference(first, second, first_answers, second_answers, metric)
+            for metric in COMPARISONS[first_answers.loss]
         ]
-    assert first_answers
-    assert second_answers
-    if first_answers.examples != second_answers.examples:
-        return [
-            "The difference can't be tested: the runs were evaluated on different test records. "
-            "Compare the intervals."
-        ]
-    return [
-        _describe_difference(first, second, first_answers, second_answers, metric)
-        for metric in COMPARISONS[first_answers.loss]
-    ]
+    return [f"The difference can't be tested: {reason}. Compare the intervals."]
 
 
 def _describe_difference(

@@ -78,8 +78,6 @@ def read_json(path: pathlib.Path, form: type[T]) -> T | None:
         return files.read_checked(path, form)
     except FileNotFoundError:
         return None
-    except InputError as error:
-        raise InputError(str(error)) from None
 
 
 def check_name(name: str) -> None:

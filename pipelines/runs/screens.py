@@ -2,17 +2,19 @@
 
 import textwrap
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pipelines.printing import Console, say, shorten_path
-from pipelines.runs.backend import Backend
-from pipelines.runs.live_view import UNUSED
+from pipelines.runs.live_view import UNUSED, format_trial
 from pipelines.runs.run import KILLED, Run
-from pipelines.runs.trial_rows import format_trial
+from pipelines.runs.this_machine import LocalRuns
 from trainer.data.storage import is_object
 from trainer.evaluation.gate_options import CANDIDATE
 from vertex.formats import clock, decimal
 from vertex.machines.price_table import format_machines
+
+if TYPE_CHECKING:
+    from pipelines.runs.vertex_ai import VertexRuns  # imports Google's clients
 
 _HEADLINE = (
     "accuracy", "f1", "roc_auc", "log_loss", "expected_calibration_error", "r2", "rmse", "mae",
@@ -22,7 +24,9 @@ _NO_BREAK = "\xa0"
 """A non-breaking space."""
 
 
-def show_status(run: Run, backend: Backend, batches: Sequence[dict[str, Any]] = ()) -> None:
+def show_status(
+    run: Run, backend: "LocalRuns | VertexRuns", batches: Sequence[dict[str, Any]] = ()
+) -> None:
     """Print a run's state, its tasks and jobs, and its result."""
     say(
         f"{run.name}  {run.state}",

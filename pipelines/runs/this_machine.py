@@ -2,6 +2,7 @@
 
 import dataclasses
 import pathlib
+from collections.abc import Iterator
 from typing import Any
 
 from pipelines.runs import failures, run_folders
@@ -9,8 +10,8 @@ from pipelines.runs.run import (
     ENDED,
     KILLED,
     Run,
+    SearchTrial,
     TrainingJob,
-    Trial,
     read_job,
     read_trials,
     to_role,
@@ -32,12 +33,9 @@ class LocalRuns:
         directory = run_folders.find(self.folder, name)
         run = run_folders.load(directory)
         _check_jobs(run, directory)
-        jobs = []
-        for path, file in read_jobs(directory).items():
-            with files.named(path):
-                job = read_job({"name": "", **file.job}, file.replicas)
-                jobs.append(files.check_types(job))
-        return dataclasses.replace(run, jobs=tuple(jobs), trials=read_search(directory))
+        return dataclasses.replace(
+            run, jobs=tuple(read_jobs(directory)), trials=read_search(directory)
+        )
 
     def cancel(self, name: str) -> None:
         """Ask a run to end; raise InputError if it has ended."""
@@ -76,14 +74,16 @@ class LocalRuns:
         return run_folders.resume_command(pathlib.Path(run.link))
 
 
-def read_jobs(directory: pathlib.Path) -> dict[pathlib.Path, job_state.JobFile]:
-    """Return the training jobs of the last attempt of a run by their files, oldest first."""
+def read_jobs(directory: pathlib.Path) -> Iterator[TrainingJob]:
+    """Yield the training jobs of the last attempt of a run, oldest first."""
     paths = sorted(directory.glob(f"logs/*/{job_state.FILE_NAME}"))
-    jobs = [(path, job_state.read(path.parent)) for path in paths]
-    return dict(sorted(jobs, key=lambda item: str(item[1].job.get("createTime", ""))))
+    found = [(path, job_state.read(path.parent)) for path in paths]
+    for path, file in sorted(found, key=lambda item: str(item[1].job.get("createTime", ""))):
+        with files.named(path):
+            yield files.check_types(read_job({"name": "", **file.job}, file.replicas))
 
 
-def read_search(directory: pathlib.Path) -> tuple[Trial, ...]:
+def read_search(directory: pathlib.Path) -> tuple[SearchTrial, ...]:
     """Return the trials of a run's search, if it has one.
 
     Raise InputError if their file is damaged, or missing beside the folders of the trials.
@@ -120,7 +120,7 @@ def read_batches(run: Run) -> list[dict[str, Any]]:
 
 
 def _choose_logs(directory: pathlib.Path, run: Run, replica: str | None) -> list[pathlib.Path]:
-    replicas = [state for job in read_jobs(directory).values() for state in job.replicas]
+    replicas = [state for job in run.jobs for state in job.replicas]
     if replica == "all":
         return [state.log for state in replicas]
     if replica is not None:

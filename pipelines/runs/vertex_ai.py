@@ -9,7 +9,7 @@ from typing import Any
 from pipelines.project.connection import Connection, console_link, run_link
 from pipelines.project.settings import Settings
 from pipelines.runs import cloud_logging, vertex_jobs
-from pipelines.runs.run import ENDED, EXPIRED, Run, TrainingJob, Trial, read_run, to_role
+from pipelines.runs.run import ENDED, EXPIRED, Run, SearchTrial, TrainingJob, read_run, to_role
 from vertex.client.cloud_errors import CloudError
 from vertex.errors import InputError
 from vertex.machines import price_table
@@ -90,7 +90,7 @@ def read(connection: Connection, job: Any, *, with_jobs: bool = True) -> Run:
     training job has expired may continue for days. It is EXPIRED here.
     """
     custom_jobs: Sequence[Any] = ()
-    trials: tuple[Trial, ...] = ()
+    trials: tuple[SearchTrial, ...] = ()
     try:
         if with_jobs:
             custom_jobs = vertex_jobs.list_custom_jobs(connection, job)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pipelines.project.connection import Connection
-from pipelines.runs.run import ENDED, JOB_ENDED, SEARCHES, Trial, job_names, read_trials
+from pipelines.runs.run import ENDED, JOB_ENDED, SEARCHES, SearchTrial, job_names, read_trials
 from vertex.client.cloud_errors import (
     CONFLICT,
     NOT_FOUND,
@@ -152,9 +152,9 @@ def list_custom_jobs(connection: Connection, job: Any) -> list[Any]:
     return sorted(jobs, key=lambda custom_job: seconds_of(custom_job.create_time))
 
 
-def list_trials(connection: Connection, job: Any) -> tuple[Trial, ...]:
+def list_trials(connection: Connection, job: Any) -> tuple[SearchTrial, ...]:
     """Return the trials of a run's search for hyperparameters."""
-    trials: tuple[Trial, ...] = ()
+    trials: tuple[SearchTrial, ...] = ()
     with translated("asking for the search"):
         for name in job_names(content_of(job), SEARCHES):
             with tolerated(NOT_FOUND):

@@ -1,0 +1,1 @@
+"""Benchmarks, which `python -m tests.benchmarks` runs."""

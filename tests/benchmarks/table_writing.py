@@ -23,7 +23,8 @@ import pyarrow.parquet
 
 from tests.benchmarks.measuring import Row, core_seconds, peak_megabytes, run, timed
 from trainer.data.schema import load_dataset
-from trainer.data.write import output, spill
+from trainer.data.write import spill
+from trainer.data.write.output import OutputFolder
 from trainer.data.write.record_options import RecordOptions
 from trainer.data.write.writer import create_tfrecords
 
@@ -74,12 +75,12 @@ def write(table: str, folder: str) -> None:
 
 def staged(table: str, folder: str) -> None:
     """Write the records of trips; write what each stage took and the most local disk as JSON."""
-    this, remove_stale = psutil.Process(), output.remove_stale
+    this, begin = psutil.Process(), OutputFolder.begin
     marks: list[float] = []
 
     def mark(*arguments: Any) -> None:
         marks.append(sum(sum(one.cpu_times()[:2]) for one in [this, *this.children()]))
-        remove_stale(*arguments)
+        begin(*arguments)
 
     most, is_over = 0, threading.Event()
 
@@ -89,7 +90,7 @@ def staged(table: str, folder: str) -> None:
             spills = Path(tempfile.gettempdir()).glob(f"{spill._PREFIX}{this.pid}-*")
             most = max(most, sum(map(_bytes_in, [*spills, Path(folder)])))
 
-    output.remove_stale = mark
+    OutputFolder.begin = mark  # type: ignore[method-assign]
     thread = threading.Thread(target=watch)
     thread.start()
     write(table, folder)

@@ -1,0 +1,1 @@
+"""Tests of the components' functions with artifacts on this machine."""

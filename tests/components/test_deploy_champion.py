@@ -7,7 +7,7 @@ from kfp import dsl
 
 from components.deploy_champion import deploy_champion
 from components.planning.registered_model import RegisteredModel
-from pipelines.local_programs import server_program
+from pipelines.local.local_programs import server_program
 from tests.faulty_emulator import ById, FaultyEmulator
 from tests.registry_service import candidate, registry_at
 from vertex.emulator.endpoint_service import EndpointService

@@ -12,7 +12,7 @@ class Bucket(StorageServer):
     def __init__(self):
         super().__init__()
         self.generations = {}
-        self.objects = self.buckets["bucket"] = {}
+        self.objects = self.buckets["bucket"]
 
     def noted(self, name, request):
         return request.query
@@ -65,7 +65,7 @@ def test_digest_follows_each_change_of_the_objects(bucket):
     assert len(set(digests)) == 6
     # The same content uploaded again, a folder's marker, an object outside of the folder.
     bucket.generations["photos/rose/d.jpg"] = 3
-    objects |= {"photos/rose/": b"", "photos-old/e.jpg": b"eeee"}
+    objects.update({"photos/rose/": b"", "photos-old/e.jpg": b"eeee"})
     assert digest() == digests[-1]
     assert digest("images:/gcs/bucket/photos/") == digests[-1]
 
@@ -89,7 +89,7 @@ def test_digest_follows_files_folders_and_patterns(bucket, source, changed, foll
     tables = ("trips.csv", "trips.csv.bak", "trips/2024.csv", "trips/readme", "trips/deep/2025.csv")
     in_braces = ("trips{1,2}/a.csv", "trips{1,2}/b.csv")
     photos = ("photos[1]/rose/a.jpg", "photos1/rose/a.jpg")
-    bucket.objects |= {name: name.encode() for name in (*tables, *in_braces, *photos)}
+    bucket.objects.update({name: name.encode() for name in (*tables, *in_braces, *photos)})
     before = digest(source)
     # Cloud Storage would expand braces.
     globs = [query for query in bucket.sent("ListObjects") if "matchGlob" in query]
@@ -99,7 +99,7 @@ def test_digest_follows_files_folders_and_patterns(bucket, source, changed, foll
 
 
 def test_a_request_lists_a_thousand_objects(bucket):
-    bucket.objects |= {f"photos/rose/{n:05}.jpg": b"%05d" % n for n in range(2500)}
+    bucket.objects.update({f"photos/rose/{n:05}.jpg": b"%05d" % n for n in range(2500)})
     before = digest()
     # Two for folders, one for objects before them, three for their objects.
     assert bucket.names().count("ListObjects") == 2 + 1 + 3

@@ -6,9 +6,9 @@ import shutil
 from pathlib import Path
 
 import pytest
-from components.planning.serving_container import PREBUILT
 
 from components.planning.registered_model import digest_dataset, training_labels
+from components.planning.serving_container import PREBUILT
 from tests.components.artifacts import write_training_counts
 from tests.components.plans import check_pools, describe, plan, planned
 from tests.registry_service import candidate, registry_at

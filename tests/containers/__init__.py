@@ -1,0 +1,1 @@
+"""Tests of the images: their files, and the servers and jobs that run in them."""

@@ -1,0 +1,1 @@
+"""Tests with URIs of Cloud Storage, on a server that stands in for it."""

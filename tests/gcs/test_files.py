@@ -5,7 +5,7 @@ import json
 import pytest
 import tensorflow as tf
 
-from components.artifact_metadata import set_content_type
+from components.artifact_metadata import mark_as_html
 from components.planning.registered_model import digest_dataset
 from tests.refusals import refused
 from tests.trainer.data.picture_folders import two_classes, write
@@ -47,10 +47,10 @@ def test_report_gets_the_content_type_of_html(faulty, server):
     storage.write_json("gs://bucket/shown/report.html", {})
     assert server.content_type("shown/report.html") != "text/html"
     for _ in range(3):
-        set_content_type("gs://bucket/shown/report.html", "text/html")
+        mark_as_html("gs://bucket/shown/report.html")
     assert server.content_type("shown/report.html") == "text/html"
     assert json.loads(storage.read_text("gs://bucket/shown/report.html")) == {}
-    error = refused(set_content_type, "gs://bucket/shown/none", "text/html")
+    error = refused(mark_as_html, "gs://bucket/shown/none")
     assert "setting the content type of gs://bucket/shown/none: 404" in error
 
 

@@ -1,0 +1,1 @@
+"""Tests of the pipelines, their recipes and the command line."""

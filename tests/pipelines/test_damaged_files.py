@@ -16,7 +16,7 @@ from PIL import Image
 from pipelines import api
 from pipelines.local import run_summary
 from pipelines.runs import run_folders
-from pipelines.runs.run import Task
+from pipelines.runs.run import TaskDetail
 from tests.pipelines.test_runs_command import KEYS, leave
 from tests.refusals import refused
 from tests.registry_service import ModelService, candidate, exported, registry_at
@@ -308,7 +308,7 @@ def test_run_with_a_damaged_dataset_has_a_summary(runs, text):
     Path("records").mkdir()
     Path("records/dataset.json").write_text(text)
     records = {"records": {"schemaTitle": "system.Dataset", "uri": "records"}}
-    task = Task(name="records", display_name="Records", state="FAILED", artifacts=records)
+    task = TaskDetail(name="records", display_name="Records", state="FAILED", artifacts=records)
     summary = run_summary.summarize(dataclasses.replace(run, tasks=(task,)))
     assert (summary["dataset"], summary["state"]) == (None, "SUCCEEDED")
 

@@ -102,7 +102,7 @@ def test_valid_values_are_accepted(values):
         ({"records_engine": "dataflo"}, "records_engine='dataflo'", "'dataflow'"),
         ({"dataflow_max_workers": 0}, "dataflow_max_workers=0", "at least 1"),
         ({"dataflow_machine_type": "big"}, "dataflow_machine_type='big'", "e2-standard-4"),
-        ({"dataflow_subnetwork": "default"}, "='default'", "regions/us-central1/subnetworks"),
+        ({"dataflow_subnetwork": "default"}, "='default'", "regions/REGION/subnetworks"),
         ({"source": ""}, "source=''", "csv:URI"),
         ({"strategy": "mirrored", "worker_count": 1}, "strategy='mirrored'", "strategy='auto'"),
         ({"batch_size": 2, "worker_count": 3}, "batch_size=2", "use 4"),
@@ -262,7 +262,7 @@ def test_value_of_a_recipe_that_another_makes_pointless_gets_its_default(tmp_pat
 def test_machine_option_without_effect_is_refused_for_a_resumed_run():
     known = check_parameters({}, origin="x").values()
     changes = {"ps_machine_type": "n1-standard-8"}
-    error = refused(functools.partial(change_machines, known, changes, origin="--set"))
+    error = refused(functools.partial(change_machines, known, changes))
     assert "ps_machine_type='n1-standard-8' has an effect only with ps_count above 0" in error
 
 

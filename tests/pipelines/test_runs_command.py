@@ -14,7 +14,7 @@ import tensorflow as tf
 from rich.console import Console
 
 from pipelines import api
-from pipelines.commands import runs_command
+from pipelines.commands import runs_commands
 from pipelines.runs import run_folders
 from pipelines.runs.run_folders import RunRecord
 from tests.pipelines.conftest import started
@@ -119,7 +119,7 @@ def test_runs_shows_results_and_changed_parameters(succeed):
 
 
 def test_narrow_terminal_shows_the_validation_alone(succeed, monkeypatch):
-    monkeypatch.setattr(runs_command, "Console", functools.partial(Console, force_terminal=True))
+    monkeypatch.setattr(runs_commands, "Console", functools.partial(Console, force_terminal=True))
     leave("digits-1", 1, wrong=KEYS[:5], validation=VALIDATION)
     monkeypatch.setenv("COLUMNS", "120")
     assert "  validation accuracy 0.9400, test 0.9500  accepted     1:05\n" in succeed("runs")

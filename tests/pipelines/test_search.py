@@ -15,8 +15,8 @@ from components.planning.worker_pools import MachineOptions, build_worker_pool_s
 from pipelines import plan as planning
 from pipelines import recipe as recipes
 from pipelines.commands import command_line
+from pipelines.runs.live_view import draw_curve, make_trial_row
 from pipelines.runs.run import read_trials
-from pipelines.runs.trial_rows import draw_curve, make_trial_row
 from tests.refusals import refused
 from trainer.training.config import TrainingConfig, override
 
@@ -205,7 +205,7 @@ def test_wrong_options_of_tune_start_nothing(arguments, message, tmp_path, capsy
 def test_plan_has_the_price_of_a_search_and_what_early_stopping_saves(capsys):
     def describe(**changes):
         recipe = recipes.load("digits").as_search(changes, {})
-        planning.show(recipe.parameters, 10, (), recipe.run_options, recipe.run_options.search)
+        planning.show(recipe, recipe.parameters, 10, ())
         (line,) = re.findall("^search .*", capsys.readouterr().out, re.MULTILINE)
         return line
 

@@ -14,7 +14,7 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from pipelines.commands.monitor_command import TITLES
+from pipelines.commands.serving_commands import TITLES
 from pipelines.printing import show_table
 from tests import tables
 from tests.faulty_emulator import OpenEmulator

@@ -1,0 +1,1 @@
+"""Tests of training, evaluation and `fit`, with real replicas."""

@@ -113,7 +113,8 @@ def shown_on_two_devices() -> list[str]:
     """Return what trainer.fit imports besides TensorFlow, and the lines of fit_refusals."""
     program = (
         "import sys, tensorflow; before = {*sys.modules}; import trainer.fit;"
-        "print({name.partition('.')[0] for name in {*sys.modules} - before} - {'trainer', 'vertex'});"
+        "names = {name.partition('.')[0] for name in {*sys.modules} - before};"
+        "print(names - {'trainer', 'vertex'});"
         "from tests.trainer import fit_refusals; fit_refusals.main()"
     )
     done = subprocess.run(

@@ -182,19 +182,23 @@ def test_run_of_killed_replicas_ends_at_its_exact_step(records, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("message", "raised"),
+    ("kind", "message", "raised"),
     [
-        ("Unable to find the relevant tensor remote_handle: Op ID: 7", replica.PeerGoneError),
-        ("Incompatible shapes: [2] vs. [3]", tf.errors.InvalidArgumentError),
+        ("InvalidArgument", "Unable to find the relevant tensor remote_handle", "PeerGoneError"),
+        ("InvalidArgument", "Incompatible shapes: [2] vs. [3]", "InvalidArgumentError"),
+        ("ResourceExhausted", "No space left on device", "InputError: no space left to write to"),
+        ("ResourceExhausted", "OOM when allocating", "InputError: batch_size=64 and model="),
+        ("Unimplemented", "no kernel", "UnimplementedError"),
     ],
 )
-def test_server_that_was_replaced_is_a_lost_peer(records, tmp_path, monkeypatch, message, raised):
+def test_error_of_tensorflow_names_its_cause(records, tmp_path, monkeypatch, kind, message, raised):
     def train(job, cluster):
-        raise tf.errors.InvalidArgumentError(None, None, message)
+        raise getattr(tf.errors, f"{kind}Error")(None, None, message)
 
     monkeypatch.setattr(loop, "train", train)
     # It would hold for all tests that follow.
     monkeypatch.setattr(tf.config.experimental, "enable_op_determinism", lambda: None)
     config = TrainingConfig(strategy="one_device")
-    with pytest.raises(raised):
+    with pytest.raises(Exception) as error:
         replica.run(Job(dataset=records.uri, base_output_directory=str(tmp_path), config=config))
+    assert f"{error.typename}: {error.value}".startswith(raised)

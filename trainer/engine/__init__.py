@@ -1,4 +1,4 @@
-"""The engine: trains a compiled Keras model on the replicas of a job as one process would.
+"""The engine, which trains a Keras model on the replicas of a job as one process would.
 
 It has three callers: the recipes' loop (trainer/training), `fit` (trainer/fit), and with it a
 user's program. It knows no recipe, no task and no report.

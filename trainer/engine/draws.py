@@ -1,10 +1,14 @@
-"""Random draws for the rows of a replica, as if one process drew them for the whole batch.
+"""Make replicas draw the random numbers that one process would draw for the whole batch.
 
-tf.distribute gives each replica the same seeds, so each would draw the same dropout masks and
-flips. TensorFlow's stateless operations use a counter-based generator (Salmon et al. 2011,
-"Parallel Random Numbers: As Easy as 1, 2, 3"), whose draws can begin at any element. A replica's
-draws begin at the offset of its first row, so they don't depend on the number of replicas.
-Keras has no hook for it: its functions are replaced while a step is traced.
+    with draws.by_row():               # while a step is traced
+        draws.set_rows(offset, count)  # on each replica
+        keras.random.dropout(rows, 0.5, seed=seed)  # the masks of these rows of the batch
+
+tf.distribute gives each replica the same seeds, so the replicas would repeat each other's dropout
+masks and flips. TensorFlow's stateless operations use a counter-based generator (Salmon et al.
+2011, "Parallel Random Numbers: As Easy as 1, 2, 3"), which can start at any element. Each replica
+starts it at its first row, so the number of replicas does not change what a row gets.
+Keras has no option for the start: the operations that it calls are replaced during tracing.
 """
 
 import contextlib
@@ -47,7 +51,7 @@ _STATEFUL: dict[str, Callable[..., tf.Tensor]] = {
         shape, seed, low, high, low.dtype
     ),
 }
-"""Operations of tf.random, and functions that draw as they do, from a seed."""
+"""Stateless functions by the stateful operation of tf.random that each replaces."""
 _BYTES = 16
 """Bytes that the generator draws for a value of its counter."""
 
@@ -58,11 +62,11 @@ _rows = threading.local()
 
 @contextlib.contextmanager
 def by_row() -> Iterator[None]:
-    """Let replicas that are traced in this context draw for their rows, set by `set_rows`.
+    """Trace steps in this context whose replicas draw for the rows given to `set_rows`.
 
-    A draw whose first dimension counts rows, or is a multiple of them, is that of the rows. Other
-    draws are the same on each replica, as those of keras.random's categorical, gamma, beta,
-    binomial and truncated_normal are. XLA draws normal numbers otherwise for other sizes.
+    A draw is for the rows if its first dimension is a multiple of their number. Any other draw is
+    the same on each replica, and so are all draws of keras.random's categorical, gamma, beta,
+    binomial and truncated_normal. Under XLA, normal numbers also depend on the size of the draw.
     """
     _check_functions()
     with _operations_by_row():
@@ -71,7 +75,7 @@ def by_row() -> Iterator[None]:
 
 @functools.cache
 def _check_functions() -> None:
-    """Raise RuntimeError if Keras or TensorFlow draw by other operations than those replaced."""
+    """Raise RuntimeError if Keras or TensorFlow calls other operations than those replaced."""
     shape = 6, 3
     functions: list[Callable[..., Any]] = [
         keras.random.normal,
@@ -102,9 +106,9 @@ def _operations_by_row() -> Iterator[None]:
 
 @contextlib.contextmanager
 def repeated() -> Iterator[None]:
-    """Let functions of tf.random draw the same in each function that is traced in this context.
+    """Make tf.random draw the same numbers in each function that is traced in this context.
 
-    They draw by row, too, if `by_row` is entered before.
+    Inside `by_row`, they are also drawn by row.
     """
     calls = threading.local()
 
@@ -123,9 +127,9 @@ def repeated() -> Iterator[None]:
 
 
 def get_unseeded(strategy: tf.distribute.Strategy) -> keras.random.SeedGenerator:
-    """Return the generator of keras.random's draws without a seed, which a step can't create.
+    """Return the generator that keras.random uses without a seed, created before any step needs it.
 
-    Python's `random`, which seeds it, stays as it was: most models have no such draws.
+    Keras seeds it from Python's `random`, whose state is restored: most models don't use it.
     """
     state = random.getstate()
     with strategy.scope():
@@ -136,7 +140,7 @@ def get_unseeded(strategy: tf.distribute.Strategy) -> keras.random.SeedGenerator
 
 @contextlib.contextmanager
 def shared_by_threads(generator: keras.random.SeedGenerator) -> Iterator[None]:
-    """Let all replicas draw without a seed by `generator`; Keras gives each thread its own."""
+    """Use one generator for all replicas' draws without a seed; Keras has one for each thread."""
     with replaced(seed_generator, "global_seed_generator", lambda: generator):
         yield
 
@@ -161,7 +165,7 @@ def _draw_for_rows(operation: Callable[..., tf.Tensor]) -> Callable[..., tf.Tens
             return operation(shape, key, counter, *args, **kwargs)
         size = tf.reduce_prod(tf.cast(shape, tf.int64))
         begin = _rows.offset * (size // tf.cast(_rows.count, tf.int64))
-        kwargs["name"] = None  # Which one of the two operations would repeat.
+        kwargs["name"] = None  # The operation is called twice, and names are unique.
         values = operation([1], key, counter, *args, **kwargs)
         # The generator draws 16 bytes at once, of which a value of 2 bytes also takes 4.
         group = _BYTES // max(4, values.dtype.size)

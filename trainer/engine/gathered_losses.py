@@ -13,11 +13,11 @@ import tensorflow as tf
 
 from trainer.engine import draws
 from trainer.engine.internals import find, get_mask, replaced, set_mask
-from trainer.engine.replica_sums import Share, all_reduce
+from trainer.engine.replica_sums import ReplicaShare, all_reduce
 
 
 @contextlib.contextmanager
-def losses_of_all_rows(model: keras.Model, share: Share) -> Iterator[None]:
+def losses_of_all_rows(model: keras.Model, share: ReplicaShare) -> Iterator[None]:
     """Let the compute_loss of a model get the outputs, labels and weights of the whole batch."""
     compute_loss = find(model, "compute_loss")
     is_of_keras = type(model).compute_loss is keras.Model.compute_loss
@@ -47,7 +47,7 @@ def squares_as_losses(model: keras.Model) -> Iterator[None]:
         yield
 
 
-def _gather(values: Any, share: Share) -> Any:
+def _gather(values: Any, share: ReplicaShare) -> Any:
     """Return tensors of a replica's rows, or None, with the rows of all replicas."""
 
     def gather(own: tf.Tensor | None) -> tf.Tensor | None:
@@ -62,7 +62,7 @@ def _gather(values: Any, share: Share) -> Any:
     return keras.tree.map_structure(gather, values)
 
 
-def _add_rows(own: tf.Tensor, share: Share) -> tf.Tensor:
+def _add_rows(own: tf.Tensor, share: ReplicaShare) -> tf.Tensor:
     """Return the rows of all replicas: the sum of theirs, each at its place among zeros."""
     kind = own.dtype if own.dtype.is_floating else tf.float64  # Exact for integers below 2^53.
     rows = tf.cast(tf.stop_gradient(own[: share.count]), kind)
@@ -71,7 +71,7 @@ def _add_rows(own: tf.Tensor, share: Share) -> tf.Tensor:
     return tf.cast(tf.ensure_shape(total, [None, *own.shape[1:]]), own.dtype)
 
 
-def _with_gradient(own: tf.Tensor, whole: tf.Tensor, share: Share) -> tf.Tensor:
+def _with_gradient(own: tf.Tensor, whole: tf.Tensor, share: ReplicaShare) -> tf.Tensor:
     """Return the rows of all replicas, whose gradient is that of this replica's own rows.
 
     It is divided by the replica's share, by which the gradient of weights is multiplied.

@@ -48,7 +48,7 @@ def _split(flat: tf.Tensor, values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
     ]
 
 
-class Share(threading.local):
+class ReplicaShare(threading.local):
     """A replica's part of a step; tf.distribute traces each replica in its own thread."""
 
     offset: tf.Tensor
@@ -111,7 +111,7 @@ def masks_of_all_rows(average: Callable[[tf.Tensor], tf.Tensor]) -> Iterator[Non
 
 
 @contextlib.contextmanager
-def moments_of_all_rows(share: Share) -> Iterator[None]:
+def moments_of_all_rows(share: ReplicaShare) -> Iterator[None]:
     """Let layers that are synchronized normalize by the batch, also if replicas' rows are uneven.
 
     The gradient of a replica's mean loss counts by its share, which Keras takes for equal, unless
@@ -145,7 +145,7 @@ def moments_of_all_rows(share: Share) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def batch_means(share: Share, scales: Scales) -> Iterator[None]:
+def batch_means(share: ReplicaShare, scales: Scales) -> Iterator[None]:
     """Let trackers of means count a value of a batch once, not once a replica.
 
     Keras' trackers count the loss with its rows, and those of several outputs without; a train_step
@@ -223,7 +223,9 @@ class Gradients:
     scales is multiplied by the replica's share before, to overflow where the batch's does.
     """
 
-    def __init__(self, share: Share, scales: Scales, *, wait: bool, merge_rows: bool) -> None:
+    def __init__(
+        self, share: ReplicaShare, scales: Scales, *, wait: bool, merge_rows: bool
+    ) -> None:
         """Open the gradients of a step.
 
         Args:

@@ -54,7 +54,7 @@ class Step:
         self._states, self._scales = states, scales
         self._is_plain, self._gather_batch = is_plain, gather_batch
         self._carry_states, self._jit_compile = carry_states, jit_compile
-        self._share = replica_sums.Share()
+        self._share = replica_sums.ReplicaShare()
         self._gradients = replica_sums.Gradients(
             self._share, scales, wait=is_plain, merge_rows=merge_rows
         )

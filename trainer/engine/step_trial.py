@@ -25,7 +25,7 @@ from trainer.engine.compile_checks import list_metrics, list_states
 from trainer.engine.internals import get_count, is_of_keras, list_layers
 from trainer.engine.metric_states import MetricStates
 from trainer.engine.scales import Scale, Scales
-from trainer.engine.trial_passes import GRADIENT, PARTS, SCALED, Pass, Result
+from trainer.engine.trial_passes import GRADIENT, PARTS, SCALED, Pass, PassResult
 from vertex.errors import InputError
 
 ROWS_TRIED = 32
@@ -263,8 +263,8 @@ def _find_scales(
 class _Attempt:
     """The results of a step of some rows, and of two parts of them, with the parts' shares."""
 
-    whole: Result
-    cuts: list[list[tuple[Result, float]]]
+    whole: PassResult
+    cuts: list[list[tuple[PassResult, float]]]
     tolerance: float
 
     def adds_up(self, scale: Scale, kind: str, key: Any) -> bool:
@@ -337,7 +337,9 @@ def _find_tolerance(model: keras.Model) -> float:
     return _GPU_TOLERANCE if tf.config.list_logical_devices("GPU") else _CPU_TOLERANCE
 
 
-def _check_states(model: keras.Model, whole: Result, parts: list[Result], tolerance: float) -> None:
+def _check_states(
+    model: keras.Model, whole: PassResult, parts: list[PassResult], tolerance: float
+) -> None:
     """Raise InputError for metrics whose states are no sums over rows."""
     names = {
         id(variable): metric.name for metric in list_metrics(model) for variable in metric.variables
@@ -356,8 +358,8 @@ def _check_states(model: keras.Model, whole: Result, parts: list[Result], tolera
 def _check_assigned(
     model: keras.Model,
     function: Callable[[Any], Any],
-    whole: Result,
-    parts: list[Result],
+    whole: PassResult,
+    parts: list[PassResult],
     tolerance: float,
 ) -> None:
     """Raise InputError for variables that do not end the same if replicas compute a step."""

@@ -238,7 +238,7 @@ class Pass:
         factor: float = 1.0,
         loss_factor: float = 1.0,
         known: tf.Tensor | None = None,
-    ) -> "Result":
+    ) -> "PassResult":
         """Compute the step of some rows, of which all is `known`, and undo its assignments."""
         handles = self._list_assigned()
         before = {id(handle): _read(handle) for handle in handles}
@@ -251,7 +251,7 @@ class Pass:
         after = {id(handle): _read(handle) for handle in handles}
         for handle in handles:
             raw_ops.AssignVariableOp(resource=handle, value=before[id(handle)])
-        return Result(
+        return PassResult(
             values=[np.array(value) for value in values],
             logs={name: np.array(value) for name, value in logs.items()},
             states=[np.array(change, np.float64) for change in states],
@@ -281,7 +281,7 @@ class Pass:
 
 
 @dataclasses.dataclass(frozen=True)
-class Result:
+class PassResult:
     values: list[np.ndarray]
     logs: dict[str, np.ndarray]
     states: list[np.ndarray]

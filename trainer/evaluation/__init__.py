@@ -1,0 +1,1 @@
+"""Evaluation of a model: predictions, scores, comparison with the champion, gate and drift."""

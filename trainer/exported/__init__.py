@@ -1,0 +1,1 @@
+"""The files of a trained model: SavedModel, Keras file, metrics and history."""

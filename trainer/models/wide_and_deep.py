@@ -190,7 +190,7 @@ def _build_wide_part(
     sizes = [*(category.size for category in categories), *(text.size for text in texts)]
     *offsets, total = itertools.accumulate(sizes, initial=0)
     table = keras.layers.Embedding(total, outputs, embeddings_initializer="zeros", name=WIDE_LAYER)
-    all_ids = keras.ops.concatenate([ids, *(of for of, _ in bags)], axis=1)
+    all_ids = keras.ops.concatenate([ids, *(bag for bag, _ in bags)], axis=1)
     # NumPy arrays, because a remote worker can't read tensors of the chief.
     shifted = keras.ops.add(all_ids, np.repeat(np.array([offsets], np.int32), widths, axis=1))
     weights = keras.ops.cast(table(shifted), "float32")

@@ -20,7 +20,7 @@ import uvicorn
 
 from trainer import quiet
 from trainer.serving import HEALTH_ROUTE, LOG_VARIABLE, PORT, PREDICT_ROUTE, request_log
-from trainer.serving.connections import Connection
+from trainer.serving.connections import LimitedHttpProtocol
 from trainer.serving.prediction_server import DEADLINE, PredictionServer
 from vertex.errors import EXIT_CODE, InputError, one_line
 
@@ -90,7 +90,7 @@ def _serve(address: str) -> None:
     server = _Server(
         uvicorn.Config(
             app,
-            http=Connection,
+            http=LimitedHttpProtocol,
             log_level="warning",
             access_log=False,
             server_header=False,

@@ -19,7 +19,7 @@ MAX_WAITING = 512
 may open fewer than four times as many files."""
 
 
-class Connection(HttpToolsProtocol):
+class LimitedHttpProtocol(HttpToolsProtocol):
     """uvicorn's protocol of a connection, with these limits.
 
     Where too many wait, the one that has waited for the longest time is closed. A request that
@@ -27,7 +27,7 @@ class Connection(HttpToolsProtocol):
     connection.
     """
 
-    _waiting: dict["Connection", None] = {}  # noqa: RUF012 - those of all servers of the process
+    _waiting: dict["LimitedHttpProtocol", None] = {}  # noqa: RUF012 - those of all servers of the process
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)

@@ -28,8 +28,8 @@ from trainer.serving.instances import (
     KEY,
     BadInstancesError,
     InstanceError,
-    Part,
     Request,
+    SignatureInstances,
     decode_base64,
     format_value,
     group_instances,
@@ -90,7 +90,7 @@ class ImageInstances:
         """Convert instances from JSON, or an array from `parse_array`; see `group_instances`."""
         if not isinstance(instances, np.ndarray):
             return group_instances(instances, self._parse_instance, self._build_inputs)
-        part = Part(DEFAULT, list(range(len(instances))), {self._name: instances})
+        part = SignatureInstances(DEFAULT, list(range(len(instances))), {self._name: instances})
         return Request([None] * len(instances), [part])
 
     def make_blank(self) -> Request:
@@ -131,7 +131,9 @@ class ImageInstances:
         elif self.records:
             signature, values = EXAMPLES, [self._build_example(image) for image in values]
         inputs = self._build_inputs(signature, dict(enumerate(values)), {})
-        return Request(request.keys, [*parts.values(), Part(signature, files.indices, inputs)])
+        return Request(
+            request.keys, [*parts.values(), SignatureInstances(signature, files.indices, inputs)]
+        )
 
     def _parse_instance(self, instance: Any) -> tuple[str, Any]:
         value = instance

@@ -65,7 +65,7 @@ class BadInstancesError(RequestError):
 
 
 @dataclasses.dataclass(frozen=True)
-class Part:
+class SignatureInstances:
     """The instances of a request that a signature answers."""
 
     signature: str  # or FILES
@@ -78,7 +78,7 @@ class Request:
     """A request whose instances match the model's signatures."""
 
     keys: list[Any]  # the keys of the instances, in order; None for an instance without a key
-    parts: list[Part]
+    parts: list[SignatureInstances]
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -129,7 +129,7 @@ def group_instances(
         except InstanceError as error:
             problems[index] = str(error)
     parts = [
-        Part(signature, [*values], inputs_of(signature, values, problems))
+        SignatureInstances(signature, [*values], inputs_of(signature, values, problems))
         for signature, values in by_signature.items()
     ]
     if problems:

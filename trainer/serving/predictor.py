@@ -44,7 +44,7 @@ from vertex.errors import first_line
 
 
 @dataclasses.dataclass(frozen=True)
-class Predictions:
+class RequestPredictions:
     """The model's answers to a request's instances, in order."""
 
     keys: list[Any]
@@ -127,11 +127,11 @@ class Predictor:
         assert isinstance(self._parser, ImageInstances)
         return self._parser.merge_files(request, outcomes)
 
-    def predict(self, instances: Request) -> Predictions:
+    def predict(self, instances: Request) -> RequestPredictions:
         """Answer a request."""
         return self.predict_together([instances])[0]
 
-    def postprocess(self, prediction_results: Predictions) -> dict[str, Any]:
+    def postprocess(self, prediction_results: RequestPredictions) -> dict[str, Any]:
         """Return the answer's body; raise BadInstancesError for instances the model can't read."""
         keys, outcomes = prediction_results.keys, prediction_results.outcomes
         problems = {
@@ -147,9 +147,9 @@ class Predictor:
             predictions.append(prediction)
         return {"predictions": predictions}
 
-    def predict_together(self, requests: Sequence[Request]) -> list[Predictions]:
+    def predict_together(self, requests: Sequence[Request]) -> list[RequestPredictions]:
         """Answer requests with one call of the model per signature and batch."""
-        answers = [Predictions(request.keys, [""] * len(request)) for request in requests]
+        answers = [RequestPredictions(request.keys, [""] * len(request)) for request in requests]
         by_signature = collections.defaultdict(list)
         for answer, request in zip(answers, requests, strict=True):
             for part in request.parts:
@@ -166,7 +166,7 @@ class Predictor:
         return answers
 
     def _run_signature(self, signature: str, inputs: dict[str, np.ndarray]) -> list[Any]:
-        """Answer instances in batches; return `Predictions.outcomes`."""
+        """Answer instances in batches; return `RequestPredictions.outcomes`."""
         count = len(next(iter(inputs.values())))
         outcomes: list[Any] = [None] * count
         ranges = [(start, min(start + self.batch, count)) for start in range(0, count, self.batch)]

@@ -27,8 +27,8 @@ from trainer.serving.instances import (
     KEY,
     BadInstancesError,
     InstanceError,
-    Part,
     Request,
+    SignatureInstances,
     decode_base64,
     format_value,
     group_instances,
@@ -180,7 +180,7 @@ def _convert_numbers(values: list[Any]) -> tuple[np.ndarray, list[int]]:
     return _convert_each(_to_number, values, np.full(len(values), math.nan))
 
 
-def _list_rows(part: Part) -> Iterable[Sequence[Any]]:
+def _list_rows(part: SignatureInstances) -> Iterable[Sequence[Any]]:
     """Return the values of each instance; none if a tf.Example is not a record of a table."""
     if part.signature == DEFAULT:
         return zip(*part.inputs.values(), strict=True)

@@ -1,4 +1,4 @@
-"""Training, as each replica of a job runs it.
+"""Training of a recipe, as each replica of a job runs it.
 
 `replica` runs a replica by its role: `loop` trains, synchronously; with parameter servers,
 `asynchronous` schedules the steps of its workers; `evaluator` scores checkpoints; `program` runs a

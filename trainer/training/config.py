@@ -32,17 +32,17 @@ _MODEL_OPTIONS = "; ".join(
 )
 
 _FINE_TUNING = (BACKBONE, above_zero("fine_tune_epochs"))
-_STEPS_TOGETHER = when("ps_count", 0)
+_WITHOUT_SERVERS = when("ps_count", 0)
 _PATIENCES = (
     "plateau_patience", "early_stopping_patience",
     "fine_tune_plateau_patience", "fine_tune_early_stopping_patience",
 )  # fmt: skip
-_PLATEAUS = Condition(
+_PLATEAU_WATCHED = Condition(
     ("plateau_patience", "fine_tune_plateau_patience"),
     lambda *patiences: any(patiences),
     "plateau_patience above 0",
 )
-_JUDGED = Condition(
+_MONITORED = Condition(
     ("keep_epoch", *_PATIENCES),
     lambda keep_epoch, *patiences: keep_epoch == "best" or any(patiences),
     "keep_epoch=best or a patience above 0",
@@ -60,33 +60,33 @@ class TrainingConfig:
     model: str = option(
         "small_cnn",
         help=f"Model to train. One of {', '.join(MODELS)}, or MODULE:FUNCTION, which builds your "
-        "own model or is a program that trains it, without the other options of training.",
+        "own model, or is a program that trains it and takes no other option of training.",
     )
     model_options: dict = option(
         {}, help=f"Options of the model, as a JSON object. {_MODEL_OPTIONS}."
     )
     warm_start: str = option(
         "",
-        help="Initial weights: champion (of model_name in the Model Registry; without a champion, "
-        "as if empty), or the URI of a model.keras or of a training job's folder; empty: random, "
-        "by seed.",
+        help="Initial weights: champion (of model_name in the Model Registry, if it has one), or "
+        "the URI of a model.keras or of a training job's folder. By default they are random, by "
+        "seed.",
     )
     strategy: str = option(
         "auto",
-        help="tf.distribute strategy; auto: parameter_server with parameter servers, "
-        "multi_worker_mirrored with several replicas, else mirrored with several GPUs, else "
-        "one_device.",
+        help="tf.distribute strategy. auto chooses parameter_server if there are parameter "
+        "servers, multi_worker_mirrored for several replicas, mirrored for several GPUs, and "
+        "one_device otherwise.",
         choices=("auto", "one_device", "mirrored", "multi_worker_mirrored", "parameter_server"),
     )
     epochs: int = option(10, help="Passes over the training split.", minimum=1)
     steps_per_epoch: int = option(
         0,
-        help="Steps per epoch, which ends with validation and a row of history; 0: a whole pass "
-        "over the training split.",
+        help="Steps per epoch, which ends with validation and a row of history; 0 makes an epoch "
+        "one pass over the training split.",
         minimum=0,
     )
     max_train_examples: int = option(
-        0, help="Maximum number of training examples to use; 0: all.", minimum=0
+        0, help="Maximum number of training examples to use; 0 uses all.", minimum=0
     )
     batch_size: int = option(
         64,
@@ -141,7 +141,7 @@ class TrainingConfig:
     plateau_patience: int = option(
         0,
         help="Epochs without improvement in monitor before the learning rate is reduced by "
-        "plateau_factor; 0: never.",
+        "plateau_factor; 0 never reduces it.",
         minimum=0,
     )
     plateau_factor: float = option(
@@ -149,17 +149,17 @@ class TrainingConfig:
         help="Factor of the learning rate after plateau_patience epochs without improvement.",
         above=0,
         below=1,
-        applies=_PLATEAUS,
+        applies=_PLATEAU_WATCHED,
     )
     early_stopping_patience: int = option(
         0,
-        help="Epochs without improvement in monitor before training stops; 0: never.",
+        help="Epochs without improvement in monitor before training stops; 0 never stops it.",
         minimum=0,
     )
     keep_epoch: str = option(
         "best",
-        help="Epoch whose weights the model has in the end: best (by monitor; without a validation "
-        "split, as last) or last.",
+        help="Epoch whose weights the model keeps: the best by monitor, or the last; without a "
+        "validation split, always the last.",
         choices=("best", "last"),
     )
     monitor: str = option(
@@ -167,12 +167,12 @@ class TrainingConfig:
         help="Validation metric that keep_epoch, early_stopping_patience and plateau_patience "
         "watch.",
         choices=("loss", "accuracy", "mae", "example_f1"),
-        applies=_JUDGED,
+        applies=_MONITORED,
     )
     fine_tune_epochs: int = option(
         0,
         help="Epochs of fine-tuning: a second phase, which starts from the best weights of the "
-        "first and also trains the backbone's last layers; 0: no second phase.",
+        "first and also trains the backbone's last layers; 0 skips it.",
         minimum=0,
         applies=BACKBONE,
     )
@@ -188,19 +188,19 @@ class TrainingConfig:
     )
     fine_tune_plateau_patience: int = option(
         0,
-        help="Epochs of fine-tuning without improvement before the learning rate is reduced; 0: "
-        "never.",
+        help="Epochs of fine-tuning without improvement before the learning rate is reduced; 0 "
+        "never reduces it.",
         minimum=0,
         applies=_FINE_TUNING,
     )
     fine_tune_early_stopping_patience: int = option(
         0,
-        help="Epochs of fine-tuning without improvement before training stops; 0: never.",
+        help="Epochs of fine-tuning without improvement before training stops; 0 never stops it.",
         minimum=0,
         applies=_FINE_TUNING,
     )
     gradient_clip_norm: float = option(
-        0.0, help="Maximum global norm of a step's gradient; 0: no clipping.", minimum=0
+        0.0, help="Maximum global norm of a step's gradient; 0 clips none.", minimum=0
     )
     precision: str = option(
         "float32",
@@ -233,20 +233,22 @@ class TrainingConfig:
     augmentation: str = augmentation_option(AUGMENTABLE)
     augmentation_operations: list[str] = operations_option()
     checkpoint_steps: int = option(
-        0, help="Steps between checkpoints; 0: only at the end of each epoch.", minimum=0
+        0,
+        help="Steps between checkpoints; 0 saves one only at the end of each epoch.",
+        minimum=0,
     )
     steps_per_execution: int = option(
         1,
         help="Steps that TensorFlow runs without returning to Python, which is faster if they are "
         "short. Above 1, waiting for input is not measured.",
         minimum=1,
-        applies=_STEPS_TOGETHER,
+        applies=_WITHOUT_SERVERS,
     )
     profile_steps: list[int] = option(
         [],
         help="First and last step of the run, from 1, to profile; [] profiles none.",
         minimum=1,
-        applies=_STEPS_TOGETHER,
+        applies=_WITHOUT_SERVERS,
     )
     shuffle_megabytes: float = option(
         256.0, help="Size of each replica's shuffle buffer, in MB (10^6 bytes).", above=0
@@ -263,17 +265,18 @@ class TrainingConfig:
         profiled = self.profile_steps
         if profiled and not (len(profiled) == 2 and profiled[0] <= profiled[1]):
             raise InputError(
-                f"profile_steps={profiled} are not the first and the last step, such as [20, 30]"
+                f"profile_steps={profiled} is not a first and a last step; give two, such as "
+                "[20, 30]"
             )
 
 
 def seed_of(config: TrainingConfig) -> int:
-    """Return the seed in 32 bits, of which NumPy and Keras take no more."""
+    """Return the seed modulo 2**32, since NumPy and Keras accept 32 bits."""
     return config.seed % 2**32
 
 
 def phases(config: TrainingConfig) -> list[TrainingConfig]:
-    """Return the config of each phase of a run; a second phase fine-tunes the backbone."""
+    """Return the config of each phase: training, and fine-tuning of the backbone if it is set."""
     if not config.fine_tune_epochs or not find_model_class(config.model).has_backbone:
         return [config]
     fine_tuning = dataclasses.replace(
@@ -287,7 +290,7 @@ def phases(config: TrainingConfig) -> list[TrainingConfig]:
 
 
 def override(config: TrainingConfig, values: Mapping[str, Any]) -> TrainingConfig:
-    """Return a config with other values, perhaps as text; `model_options.NAME` sets one option."""
+    """Return a config with other values, also as text; `model_options.NAME` sets one option."""
     changed = dict(vars(config))
     for name, value in values.items():
         group, _, inner = name.partition(".")
@@ -299,14 +302,14 @@ def override(config: TrainingConfig, values: Mapping[str, Any]) -> TrainingConfi
 
 
 def read_values(config: TrainingConfig, names: Iterable[str]) -> dict[str, Any]:
-    """Return the values of options by the names of `override`, without those that have none."""
+    """Return the values of options by the names that `override` takes; skip unset model options."""
     options = {f"model_options.{name}": value for name, value in config.model_options.items()}
     known = {**vars(config), **options}
     return {name: known[name] for name in names if name in known}
 
 
 def _parse_option(value: Any) -> Any:
-    """Return the value of a model's option, whose type is not known, from text."""
+    """Return the value of a model's option: text is parsed as JSON if it is JSON."""
     try:
         return json.loads(value) if isinstance(value, str) else value
     except ValueError:

@@ -15,6 +15,7 @@ from trainer.data.schema import Dataset
 from trainer.data.storage import join
 from trainer.engine import agreement, parameter_servers, strategies
 from trainer.engine.cluster import Cluster, from_environment
+from trainer.engine.error_causes import PEER_ERRORS, Cause, find_cause
 from trainer.exported import keras_file
 from trainer.exported.export import export
 from trainer.exported.results import HISTORY, METRICS
@@ -24,20 +25,6 @@ from trainer.training.job import Job
 from trainer.training.loop import PeerTerminatedError, TerminatedError, TrainingLoop
 from vertex import checked_json
 from vertex.errors import RETRY_EXIT_CODE, InputError, first_line
-
-_STORAGE_GAVE_UP = "retry attempts failed"
-_PEER_GONE = (
-    tf.errors.UnavailableError,
-    tf.errors.AbortedError,
-    tf.errors.CancelledError,
-    tf.errors.DeadlineExceededError,  # At startup, TensorFlow waits for peers for an hour.
-)
-
-_PEER_REPLACED = (
-    "Unable to find the relevant tensor remote_handle",
-    "Resource input tensor contains an invalid device",
-)
-"""Texts of an InvalidArgumentError if a replica restarted or ended before its loss was noticed."""
 
 
 class PeerGoneError(Exception):
@@ -62,42 +49,42 @@ def run(job: Job) -> int:
         return RETRY_EXIT_CODE
     except PeerTerminatedError as stop:
         raise PeerGoneError(f"a peer of {cluster.name} was told to stop {stop}") from None
-    except (*_PEER_GONE, tf.errors.InvalidArgumentError) as error:
-        is_replaced = any(text in str(error) for text in _PEER_REPLACED)
-        if isinstance(error, tf.errors.InvalidArgumentError) and not is_replaced:
-            raise
-        # The Cloud Storage client raises an error of the same type when its retries fail.
-        if _STORAGE_GAVE_UP not in str(error):
-            raise PeerGoneError(f"a peer of {cluster.name} is gone ({first_line(error)})") from None
-        print(f"error: storage does not answer: {first_line(error)}", file=sys.stderr)
-        return RETRY_EXIT_CODE
-    except tf.errors.UnimplementedError as error:
-        if not job.config.xla:
-            raise
-        raise InputError(
-            f"xla=true: XLA has no deterministic form of an operation of model="
-            f"{job.config.model!r} ({first_line(error)}); set xla=false"
-        ) from None
-    except RuntimeError as error:
-        if not job.config.xla or "merge_call" not in str(error):
-            raise
-        raise InputError(
-            f"xla=true: in model={job.config.model!r}, a layer such as batch normalization waits "
-            "for other devices, which XLA can't compile; set xla=false"
-        ) from None
-    except tf.errors.ResourceExhaustedError as error:
-        if "No space left" in str(error):
-            raise InputError(
-                f"no space left to write to {job.base_output_directory} ({first_line(error)}); "
-                "free some space and run the job again: it resumes from the last complete "
-                "checkpoint"
-            ) from None
-        raise InputError(
-            f"batch_size={job.config.batch_size} and model={job.config.model!r} do not fit into "
-            f"the memory of {cluster.name} ({first_line(error)}); use a smaller batch size or "
-            "model, or a larger machine"
-        ) from None
+    except (tf.errors.OpError, RuntimeError) as error:
+        return _handle_error(error, job, cluster)
     return 0
+
+
+def _handle_error(error: Exception, job: Job, cluster: Cluster) -> int:
+    """Return the exit code after an error of TensorFlow, or raise what its cause asks for."""
+    line, config = first_line(error), job.config
+    match find_cause(error):
+        case Cause.PEER_LOST:
+            raise PeerGoneError(f"a peer of {cluster.name} is gone ({line})") from None
+        case Cause.STORAGE_UNREACHABLE:
+            print(f"error: storage does not answer: {line}", file=sys.stderr)
+            return RETRY_EXIT_CODE
+        case Cause.DISK_FULL:
+            raise InputError(
+                f"no space left to write to {job.base_output_directory} ({line}); free some space "
+                "and run the job again: it resumes from the last complete checkpoint"
+            ) from None
+        case Cause.MEMORY_FULL:
+            raise InputError(
+                f"batch_size={config.batch_size} and model={config.model!r} do not fit into the "
+                f"memory of {cluster.name} ({line}); use a smaller batch size or model, or a "
+                "larger machine"
+            ) from None
+        case Cause.NO_XLA_KERNEL if config.xla:
+            raise InputError(
+                "xla=true: XLA has no deterministic form of an operation of model="
+                f"{config.model!r} ({line}); set xla=false"
+            ) from None
+        case Cause.XLA_MERGE_CALL if config.xla:
+            raise InputError(
+                f"xla=true: in model={config.model!r}, a layer such as batch normalization waits "
+                "for other devices, which XLA can't compile; set xla=false"
+            ) from None
+    raise error
 
 
 def _train(job: Job, cluster: Cluster) -> None:
@@ -128,7 +115,7 @@ def _train(job: Job, cluster: Cluster) -> None:
     try:
         # Until no replica needs another for a collective operation, when they may exit.
         agreement.barrier(trained.strategy)
-    except _PEER_GONE:
+    except PEER_ERRORS:
         # A peer may exit as soon as it has passed this last barrier.
         if not tf.io.gfile.exists(join(job.base_output_directory, METRICS)):
             raise

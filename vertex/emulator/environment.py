@@ -68,6 +68,12 @@ def child_environment() -> dict[str, str]:
     }
 
 
+def importing_vertex(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return an environment in which another folder's process can import this package."""
+    paths = [environment.get("PYTHONPATH"), str(pathlib.Path(__file__).parents[2])]
+    return {**environment, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+
+
 def bypass_proxies(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that exclude this machine from the proxies of `environment`."""
     excluded = environment.get("no_proxy") or environment.get("NO_PROXY") or ""

@@ -17,8 +17,11 @@ from google.longrunning import operations_pb2
 from google.protobuf import json_format
 
 from vertex.emulator.api_error import invalid
+from vertex.emulator.messages import to_snake_case
 
 SERVICES = ("Endpoint", "Job", "Metadata", "Model", "Pipeline", "Prediction", "Schedule")
+"""Services of google.cloud.aiplatform.v1."""
+_OPERATIONS = "google.longrunning.Operations"
 _VARIABLE = re.compile(r"\{([\w.]+)=([^}]+)\}")
 
 
@@ -75,23 +78,26 @@ def load_methods() -> tuple[Method, ...]:
 
 
 def _read_methods() -> Iterator[Method]:
-    from google.cloud.aiplatform_v1 import types
+    from google.cloud import resourcemanager_v3
+    from google.cloud.aiplatform_v1 import types as vertex_types
 
-    for service in SERVICES:
-        module = f"google.cloud.aiplatform_v1.services.{service.lower()}_service.transports"
-        base = importlib.import_module(f"{module}.rest_base")
-        rules = vars(getattr(base, f"_Base{service}ServiceRestTransport"))
+    names = [f"google.cloud.aiplatform.v1.{service}Service" for service in SERVICES]
+    for full in (*names, "google.cloud.resourcemanager.v3.Projects"):
+        package, _, service = full.rpartition(".")
+        types = vertex_types if full in names else resourcemanager_v3
+        folder = package.replace(".v", "_v")
+        module = f"{folder}.services.{to_snake_case(service)}.transports.rest_base"
+        rules = vars(getattr(importlib.import_module(module), f"_Base{service}RestTransport"))
         for attribute, rule in rules.items():
             name = attribute.removeprefix("_Base")
-            full = f"google.cloud.aiplatform.v1.{service}Service"
             request = getattr(types, f"{name}Request", None)
             if name in ("GetOperation", "ListOperations"):
-                full = "google.longrunning.Operations"
                 request = getattr(operations_pb2, f"{name}Request")
             # Bidirectional streams have no path.
             if request and hasattr(rule, "_get_http_options"):
                 paths = tuple(map(_compile_path, rule._get_http_options()))
-                yield Method(full, name, request, paths)
+                is_operation = name in ("GetOperation", "ListOperations")
+                yield Method(_OPERATIONS if is_operation else full, name, request, paths)
 
 
 def _compile_path(option: Mapping[str, str]) -> tuple[str, re.Pattern[str], str]:

@@ -3,8 +3,8 @@
 import dataclasses
 import datetime
 import itertools
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, ClassVar
 
 from vertex.emulator import messages
 from vertex.emulator.api_error import code_of
@@ -13,6 +13,7 @@ from vertex.emulator.engine.pipeline_engine import PipelineEngine
 from vertex.emulator.engine.placeholders import is_in
 from vertex.emulator.field_rules import check_common, refuse, refuse_state
 from vertex.emulator.http_rules import to_json
+from vertex.emulator.list_filters import Fields
 from vertex.emulator.messages import state_of
 from vertex.emulator.resources import Resources
 from vertex.facts.jobs import ENDED
@@ -24,7 +25,12 @@ class PipelineService(Resources):
 
     kind = "PipelineJob"
     unlisted = "job_detail"
+    filtered: ClassVar[Fields] = {
+        "pipeline_name": lambda job: (job.pipeline_spec or {}).get("pipelineInfo", {}).get("name")
+    }
     engine: PipelineEngine  # executes the jobs
+    # Returns the parents of a job's context, such as its experiment.
+    parents: Callable[[str], list[str]] = lambda _: []
     _numbers: Iterator[int] = dataclasses.field(default_factory=itertools.count, init=False)
 
     def next_id(self, resource: Any) -> str:
@@ -58,6 +64,8 @@ class PipelineService(Resources):
             job.error.code = code_of("CANCELLED")
         if state != before:
             self.store(job)
+        context = job.job_detail.pipeline_run_context
+        context.parent_contexts = self.parents(context.name) if context.name else []
         return job
 
 

@@ -141,11 +141,12 @@ class Process:
         log: pathlib.Path,
         guardian: Guardian,
         stdin: int = subprocess.DEVNULL,
+        folder: str | None = None,  # working folder
     ) -> None:
         log.parent.mkdir(parents=True, exist_ok=True)
         self._child: subprocess.Popen | Child | None = None
         with log.open("ab") as output:
-            if guardian.fork_server and stdin == subprocess.DEVNULL:
+            if guardian.fork_server and stdin == subprocess.DEVNULL and folder is None:
                 self._child = guardian.fork_server.fork(command, environment, log)
             if self._child is None:
                 self._child = subprocess.Popen(
@@ -154,6 +155,7 @@ class Process:
                     stdout=output,
                     stderr=subprocess.STDOUT,
                     env=dict(environment),
+                    cwd=folder,
                     start_new_session=True,
                     pass_fds=guardian.holding,
                 )

@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from vertex.emulator.api_error import not_found
 from vertex.emulator.server import HttpRequest
 
 ROLES = (
@@ -33,6 +34,8 @@ class ProjectServices:
     """The responses of Service Usage, Resource Manager, IAM and Artifact Registry to `doctor`."""
 
     account: str  # the account that runs act as
+    project: str  # ID
+    number: str
 
     routes = (
         ("GET", "/v1/projects/[^/]+/services/(?P<api>[^/]+)", "GetService"),
@@ -45,6 +48,16 @@ class ProjectServices:
         ("GET", _REPOSITORY, "GetRepository"),
         ("GET", _REPOSITORY + "/packages/[^/]+/(?:tags|versions)/(?P<tag>[^/]+)", "GetImage"),
     )
+
+    def get_project(self, request: Any) -> Any:
+        """Return the project, by its ID or number."""
+        from google.cloud.resourcemanager_v3 import types
+
+        if request.name not in (f"projects/{self.project}", f"projects/{self.number}"):
+            raise not_found(request.name)
+        return types.Project(
+            name=f"projects/{self.number}", project_id=self.project, state="ACTIVE"
+        )
 
     def get_service(self, _: HttpRequest) -> dict[str, Any]:
         return {"state": "ENABLED"}

@@ -9,16 +9,14 @@ from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar
 
 from vertex.emulator import field_rules, messages, proto_rules
-from vertex.emulator.api_error import ApiError, invalid, not_found
+from vertex.emulator.api_error import ApiError, not_found
 from vertex.emulator.clock import Clock
 from vertex.emulator.field_rules import refuse
+from vertex.emulator.list_filters import Fields, parse_filter, parse_order
 from vertex.emulator.messages import id_of, parent_of, to_snake_case
 from vertex.emulator.operations import Operations
 from vertex.emulator.resource_store import FolderStore, MemoryStore, warn
 
-_TERM = re.compile(r'(?:labels\.(?P<label>[\w-]+)|pipeline_name|pipelineName)="(?P<value>[^"]*)"')
-_LATEST_FIRST = ("create_time desc", "createTime desc")
-"""The same in the form of the RPC reference and of the REST reference."""
 _SORTED = ("PipelineJob", "Schedule")
 """Kinds that are listed from latest to earliest."""
 
@@ -43,6 +41,8 @@ class Resources:
     updatable: ClassVar[tuple[str, ...]] = ()  # in an update; empty: fields that users may set
     page_size = 100
     unlisted = ""  # field that lists leave out
+    # Fields by which lists are filtered and sorted, and which the messages lack.
+    filtered: ClassVar[Fields] = {}
 
     def __post_init__(self) -> None:
         self.collection = f"{self.kind[0].lower()}{self.kind[1:]}s"
@@ -134,8 +134,14 @@ class Resources:
 
     def build_page(self, resources: Iterable[Any], request: Any, kind: str, field: str) -> Any:
         """Return the page of a list that a request asks for, with the token of the next page."""
-        matching = filter_resources(list(resources), request.filter)
-        matching = sort_resources(matching, getattr(request, "order_by", ""), kind)
+        predicate = parse_filter(request.filter, self.filtered)
+        order = getattr(request, "order_by", "") or ("create_time desc" if kind in _SORTED else "")
+        sort = parse_order(order, self.filtered)
+        # A list may be empty, but unknown fields are refused.
+        example = getattr(messages, self.kind)()
+        predicate(example)
+        sort([example])
+        matching = sort(filter(predicate, resources))
         token, size = request.page_token or "0", request.page_size
         valid_token = re.fullmatch("[0-9]{1,9}", token)
         refuse(not valid_token, f"page_token {token!r} was not returned by a list")
@@ -203,38 +209,6 @@ def set_etag(resource: Any) -> Any:
     content = resource._pb.SerializeToString(deterministic=True)
     resource.etag = hashlib.sha256(content).hexdigest()[:16]
     return resource
-
-
-def filter_resources(resources: list[Any], text: str) -> list[Any]:
-    """Return the resources that match a filter: labels and a pipeline's name, joined by AND."""
-    for term in text.split(" AND ") if text else ():
-        match = _TERM.fullmatch(term)
-        if not match:
-            raise invalid(
-                f'filter {term!r} is not supported here; give labels.KEY="VALUE" or '
-                'pipeline_name="NAME", joined by AND'
-            )
-        try:
-            values = [
-                resource.labels.get(match["label"])
-                if match["label"]
-                else resource.pipeline_spec.get("pipelineInfo", {}).get("name")
-                for resource in resources
-            ]
-        except AttributeError:
-            raise invalid(f"filter {term!r} names a field that the resources lack") from None
-        pairs = zip(resources, values, strict=True)
-        resources = [resource for resource, value in pairs if value == match["value"]]
-    return resources
-
-
-def sort_resources(resources: list[Any], order_by: str, kind: str) -> list[Any]:
-    """Return resources in the order of their kind, or the latest first."""
-    other = order_by and order_by not in _LATEST_FIRST
-    refuse(other, f"order_by {order_by!r} is not supported here; give {_LATEST_FIRST[0]}")
-    if order_by or kind in _SORTED:
-        return sorted(resources, key=lambda resource: resource.create_time, reverse=True)
-    return resources
 
 
 def apply_mask(resource: Any, mask: Any) -> Any:

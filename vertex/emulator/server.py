@@ -54,9 +54,19 @@ class HttpRequest:
     """A request to an API that has no protos."""
 
     match: re.Match[str]
-    query: Mapping[str, str]
+    query: Mapping[str, str]  # of a repeated parameter, the last value
     headers: Mapping[str, str]
     body: bytes
+    values: Mapping[str, list[str]]  # all values of each parameter
+
+
+@dataclasses.dataclass(frozen=True)
+class HttpAnswer:
+    """An answer whose HTTP code or headers matter."""
+
+    code: int
+    content: bytes = b""
+    headers: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
 class Emulator:
@@ -66,7 +76,8 @@ class Emulator:
         resources: objects with a method for each API method that they serve. The method gets
             the request and returns the response, or raises ApiError. For APIs without protos,
             `routes` lists (verb, pattern of the path, name), and the method gets an HttpRequest
-            and returns bytes, text or JSON.
+            (from anybody, if `without_token` has its name) and returns bytes, text, JSON or an
+            HttpAnswer.
         background: import Google's protos, which takes a second, in a thread that requests wait
             for. Not for a process that also imports a client of them.
         guardian: removes `folder` if this process is killed.
@@ -81,6 +92,8 @@ class Emulator:
         self.resources = resources
         self._background = background
         self.secret = secrets.token_urlsafe(32)  # the access token
+        # Further variables of tasks, such as those that lead Google's clients here.
+        self.task_variables: Mapping[str, str] = {}
         self._lock = threading.RLock()
         parent = tempfile.gettempdir()
         # A socket's path has at most 103 characters.
@@ -100,6 +113,12 @@ class Emulator:
             for resource in resources
             for verb, pattern, name in getattr(resource, "routes", ())
         ]
+        self._without_token = {
+            (verb, pattern)
+            for resource in resources
+            for verb, pattern, name in getattr(resource, "routes", ())
+            if name in getattr(resource, "without_token", ())
+        }
         self._starting = concurrent.futures.ThreadPoolExecutor(1, "emulator")
 
     def __enter__(self) -> "Emulator":
@@ -131,7 +150,12 @@ class Emulator:
     @property
     def task_environment(self) -> dict[str, str]:
         """Return the variables that direct a run's task to this server: `by_task` is then true."""
-        return {**self.environment, TOKEN_VARIABLE: f"{self.secret}{_TASK}"}
+        return {**self.environment, TOKEN_VARIABLE: self.task_token, **self.task_variables}
+
+    @property
+    def task_token(self) -> str:
+        """Return the access token of tasks."""
+        return f"{self.secret}{_TASK}"
 
     @property
     def socket(self) -> str:
@@ -148,20 +172,24 @@ class Emulator:
             result = function(request)
         return result() if callable(result) else result
 
-    def answer(self, verb: str, url: str, headers: Any, body: bytes) -> tuple[int, str, bytes]:
-        """Answer a REST request; return HTTP code, content type and content."""
+    def answer(self, verb: str, url: str, headers: Any, body: bytes) -> HttpAnswer:
+        """Answer a REST request."""
         code, result = 200, None
         try:
-            self._check_token(headers.get("Authorization", ""))
+            if (verb, url) not in self._without_token:
+                self._check_token(headers.get("Authorization", ""))
             result = self._dispatch(verb, url, headers, body)
         except Exception as error:
             failure = to_api_error(error, f"{verb} {url}")
             code, result = failure.code, failure.json
+        if isinstance(result, HttpAnswer):
+            return result
+        kind, content = "application/json", json.dumps(result).encode()
         if isinstance(result, bytes):
-            return code, "application/octet-stream", result
-        if isinstance(result, str):
-            return code, "text/plain", result.encode()
-        return code, "application/json", json.dumps(result).encode()
+            kind, content = "application/octet-stream", result
+        elif isinstance(result, str):
+            kind, content = "text/plain", result.encode()
+        return HttpAnswer(code, content, {"Content-Type": kind})
 
     def _check_token(self, given: str) -> None:
         """Refuse other users of this machine, and pages in its browser; set `by_task`."""
@@ -180,15 +208,18 @@ class Emulator:
                 check_values(request)
                 return to_json(self.call(method.name, function, request))
         parts = urllib.parse.urlsplit(url)
-        query = {key: values[-1] for key, values in urllib.parse.parse_qs(parts.query).items()}
+        values = urllib.parse.parse_qs(parts.query, keep_blank_values=True)
+        query = {key: given[-1] for key, given in values.items()}
         for wanted, pattern, name, function in self._routes:
             match = pattern.fullmatch(parts.path) if verb == wanted else None
             if match:
                 try:
-                    return self.call(name, function, HttpRequest(match, query, headers, body))
+                    given = HttpRequest(match, query, headers, body, values)
+                    return self.call(name, function, given)
                 except _MALFORMED as error:
                     raise invalid(f"Invalid request to {parts.path}: {error!r}") from None
-        raise ApiError("NOT_FOUND", f"{verb} {parts.path} is not served on this machine")
+        host = headers.get("Host", "")
+        raise ApiError("UNIMPLEMENTED", f"{verb} {host}{parts.path} is not emulated")
 
     def _start(self) -> tuple[list[tuple[Method, Callable[[Any], Any]]], grpc.Server, int]:
         """Start the gRPC server; return the methods served, the server and its port."""
@@ -244,12 +275,13 @@ class RequestHandler(http.server.BaseHTTPRequestHandler):
         except (ValueError, OverflowError, MemoryError):
             self.send_error(http.HTTPStatus.BAD_REQUEST, "Invalid Content-Length")
             return
-        code, kind, content = self.emulator.answer(self.command, self.path, self.headers, body)
-        self.send_response(code)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(content)))
+        answer = self.emulator.answer(self.command, self.path, self.headers, body)
+        self.send_response(answer.code)
+        for name, value in answer.headers.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(answer.content)))
         self.end_headers()
-        self.wfile.write(content)
+        self.wfile.write(answer.content)
 
     do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _serve  # noqa: N815
 

@@ -6,11 +6,10 @@ from pathlib import Path
 
 from vertex.errors import InputError
 from vertex.formats import suggest
-from vertex.machines.machine_types import accelerators
+from vertex.machines.machine_types import accelerators, serving_types
 
 CONTENT = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 _AS_OF = f"(locations, {CONTENT['date']})"
-_NO_N1 = "me-west1"
 _MULTI_REGIONS = {"us": "us-", "eu": "europe-", "asia": "asia-"}
 """Beginning of the names of a multi-region's regions."""
 _OUTSIDE_EU = ("europe-west2", "europe-west6")
@@ -54,9 +53,11 @@ def has_experiments(region: str) -> bool:
 
 def check_serving_machine(name: str, region: str) -> None:
     """Raise InputError for a machine type without accelerator that a region can't serve with."""
-    if region == _NO_N1 and name.startswith("n1-"):
+    if region in CONTENT["serving_n1_with_accelerators"] and name.startswith("n1-"):
+        other = next(name for name in serving_types() if not name.startswith("n1-"))
         raise InputError(
-            f"machine_type={name!r} needs an accelerator in {region} {_AS_OF}; use 'e2-standard-4'"
+            f"machine_type={name!r} needs an accelerator in {region} {_AS_OF}; use one such as "
+            f"{other!r}"
         )
 
 

@@ -12,9 +12,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from vertex.errors import InputError
+from vertex.facts import regions
 from vertex.machines.machine_types import accelerators
 
 _PROJECT = r"projects/[a-z0-9][a-z0-9.:-]*"
+_EXAMPLE = regions.CONTENT["names"][0]
 _LOCATION = r"/locations/(?P<location>[a-z0-9-]+)"
 
 _FORMS = {
@@ -44,13 +46,16 @@ _FORMS = {
             r"[a-z0-9][a-z0-9._-]*(:[0-9]+(?=/))?(/[a-z0-9][a-z0-9._-]*)*"
             r"(:[A-Za-z0-9_][\w.-]*)?(@sha256:[0-9a-f]{64})?"
         ),
-        "an image's name, such as 'europe-docker.pkg.dev/my-project/images/training:1'",
+        f"an image's name, such as '{_EXAMPLE}-docker.pkg.dev/my-project/images/training:1'",
     ),
     "project": (
         re.compile(r"([a-z0-9.-]+:)?[a-z][a-z0-9-]*|[0-9]+"),
         "a project's ID, such as 'my-project'",
     ),
-    "region": (re.compile(r"[a-z]+-[a-z]+[0-9]+"), "a region, such as 'us-central1'"),
+    "region": (
+        re.compile(r"[a-z]+-[a-z]+[0-9]+"),
+        f"a region, such as {_EXAMPLE!r}",
+    ),
     "pipeline_root": (
         re.compile(r"gs://[a-z0-9][^\s]*"),
         "a folder in Cloud Storage, such as 'gs://my-bucket/runs'",
@@ -63,7 +68,7 @@ _FORMS = {
     "endpoint": (
         re.compile(r"(https?://)?([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?/?"),
         "a server's address, such as 'http://127.0.0.1:8080' or "
-        "'us-central1-aiplatform.googleapis.com'",
+        f"'{_EXAMPLE}-aiplatform.googleapis.com'",
     ),
     "dataflow_subnetwork": (
         re.compile(r".*regions/(?P<location>[a-z0-9-]+)/subnetworks/[a-z0-9-]+"),
@@ -77,7 +82,7 @@ TABLE = re.compile(r"bq://[^./\s]+\.[^./\s]+\.[^./\s]+")
 """URI of a table in BigQuery."""
 OUTPUT_TABLE = re.compile(r"bq://[^./]+(\.[^./]+){0,2}")
 """URI of a destination in BigQuery: a project, a data set or a table."""
-_PREBUILT = re.compile(r"(us|europe|asia)-docker\.pkg\.dev/vertex-ai(-restricted)?/prediction/.*")
+_PREBUILT = re.compile(r"[a-z]+-docker\.pkg\.dev/vertex-ai(-restricted)?/prediction/.*")
 _STORAGE_URI = re.compile(r"gs://[a-z0-9][a-z0-9._-]*(/.*)?")
 _ALIASES = {
     **dict.fromkeys(("gpu_image", "serving_image", "image_uri", "gpu_image_uri"), "image"),

@@ -77,6 +77,11 @@ def accelerators() -> dict[str, Accelerator]:
     return {line["name"]: Accelerator(**_freeze(line)) for line in load_content()["accelerators"]}
 
 
+def find_step_type() -> MachineType:
+    """Return the machine type of a pipeline's step by default."""
+    return types()[load_content()["step"]]
+
+
 def list_offered_accelerators() -> tuple[str, ...]:
     """Return the names of the accelerators that a job can use, sorted."""
     offered = (name for name, accelerator in accelerators().items() if not accelerator.refused)
@@ -147,14 +152,14 @@ def check_type(option: str, name: str) -> MachineType:
     machine_type = types().get(name)
     if machine_type is None:
         known = [name for name, machine_type in types().items() if not machine_type.refused]
-        hint = suggest(name, known, "; use one such as 'n1-standard-4'")
+        hint = suggest(name, known, f"; use one such as {known[0]!r}")
         raise InputError(
             f"{option}={name!r} is not a machine type of training on Vertex AI "
             f"(configure-compute, {load_content()['date']}){hint}"
         )
     if machine_type.refused:
         raise InputError(
-            f"{option}={name!r} {machine_type.refused}; use one such as 'n1-standard-8'"
+            f"{option}={name!r} {machine_type.refused}; use one such as {find_step_type().name!r}"
         )
     return machine_type
 

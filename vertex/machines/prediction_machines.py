@@ -13,5 +13,6 @@ def count_vcpus(name: str) -> int:
 def check_prediction_machine(option: str, name: str) -> None:
     """Raise InputError if `name`, the value of `option`, is not a machine type for prediction."""
     if name not in serving_types():
-        hint = suggest(name, serving_types(), "; use, for example, 'n1-standard-4'")
+        known = serving_types()
+        hint = suggest(name, known, f"; use one such as {next(iter(known))!r}")
         raise InputError(f"{option}={name!r} is not a machine type for prediction{hint}")

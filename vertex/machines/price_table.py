@@ -11,12 +11,19 @@ from typing import Any
 
 from vertex.errors import InputError
 from vertex.formats import suggest
-from vertex.machines.machine_types import accelerators, disk_types, find_types, serving_types, types
+from vertex.machines.machine_types import (
+    accelerators,
+    disk_types,
+    find_step_type,
+    find_types,
+    serving_types,
+    types,
+)
 
 PATH = Path(__file__).with_name("prices.toml")
 NOT_INCLUDED = (
-    "the pipeline's other steps (each on Vertex AI's default machine, e2-standard-4, unless priced "
-    "above), Cloud Storage (which bills deleted files for 7 days or more), images, logs, "
+    f"the pipeline's other steps (each on Vertex AI's default, {find_step_type().name}, unless "
+    "priced above), Cloud Storage (which bills deleted files for 7 days or more), images, logs, "
     "TensorBoard, network, taxes"
 )
 _HOURS_A_MONTH = 730
@@ -305,7 +312,8 @@ def parse_rates(texts: Sequence[str], pools: Sequence[Mapping[str, Any]] = ()) -
         except ValueError:
             rate = -1.0
         if not name or not 0 <= rate <= _HIGHEST_RATE:
-            raise InputError(f"--rate {text!r} is not NAME=PRICE, such as n1-standard-4=0.19")
+            example = f"{find_step_type().name}=0.19"
+            raise InputError(f"--rate {text!r} is not NAME=PRICE, such as {example}")
         if name in rates and rates[name] != rate:
             raise InputError(f"--rate {name} is given as {rates[name]:g} and {rate:g}; give one")
         rates[name] = rate

@@ -4,7 +4,7 @@ import collections
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from vertex.machines.machine_types import accelerators, types
+from vertex.machines.machine_types import accelerators, find_step_type, types
 
 # https://docs.cloud.google.com/gemini-enterprise-agent-platform/machine-learning/training/schedule-jobs-dws#quota
 _PREEMPTIBLE_STRATEGIES = ("SPOT", "FLEX_START")
@@ -15,11 +15,6 @@ SERVING_CPUS = f"{_SERVICE}/custom_model_serving_cpus"
 MAX_REPLICAS = 200
 """Replicas of deployed models in a project and region; the quota is DEPLOYED_REPLICAS at first."""
 DEPLOYED_REPLICAS = 100
-_STEP_MACHINE = "e2-standard-4"
-"""Machine type of a pipeline's step by default, on which it runs as a CustomJob.
-
-https://docs.cloud.google.com/gemini-enterprise-agent-platform/machine-learning/pipelines/machine-types
-"""
 _PARALLEL_JOBS = {8: (63, 31, 15), 16: (31, 15, 7), 32: (15, 7, 3)}
 """Training jobs that a reserved range of /16, /17 and /18 allows, by the largest job's replicas.
 
@@ -66,7 +61,7 @@ def list_quotas(
             amounts[f"{prefix}{accelerator.quota}"] += replicas * machine["accelerator_count"]
         kind = disk["boot_disk_type"].replace("-", "_")
         amounts[f"{training}{kind}"] += replicas * disk["boot_disk_size_gb"]
-    step = types()[_STEP_MACHINE]
+    step = find_step_type()  # the machine of a step's CustomJob
     cpus = f"{training}{step.quota}"
     beside = amounts[cpus] if jobs > 1 else 0
     amounts[cpus] = max(amounts[cpus], beside + step.vcpus)

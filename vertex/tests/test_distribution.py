@@ -15,7 +15,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 FORBIDDEN = ("components", "kfp", "pipelines", "tensorflow", "trainer")
-DECLARED = ("google", "google_crc32c", "grpc", "pydantic", "urllib3")
+DECLARED = ("google", "google_crc32c", "grpc", "pydantic", "urllib3", "certifi", "cryptography")
 """Modules of the dependencies in pyproject.toml."""
 FOR_PIPELINES = ("kfp", "google_cloud_pipeline_components")
 FOR_TUNING = ("numpy", "optuna", "scipy", "sklearn")

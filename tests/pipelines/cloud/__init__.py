@@ -1,0 +1,1 @@
+"""Tests of commands for Google Cloud, on an emulator or scripted services."""

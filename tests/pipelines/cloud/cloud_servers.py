@@ -3,7 +3,9 @@
 import contextlib
 import json
 import socketserver
+import tempfile
 import threading
+from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
@@ -16,6 +18,7 @@ from vertex.emulator.artifact_registry import (
     parse_form,
     parse_multipart,
 )
+from vertex.emulator.buckets import FolderBuckets
 from vertex.emulator.cloud_storage import CloudStorage
 
 COMMANDS = [
@@ -47,19 +50,26 @@ class StorageServer(OpenEmulator):
     """Cloud Storage; `requests` holds names of objects."""
 
     def __init__(self):
-        self.buckets, self.fields_of_a_bucket = {}, {}
+        self.fields_of_a_bucket = {}
+        self._temporary = tempfile.TemporaryDirectory()
+        self.buckets = FolderBuckets(Path(self._temporary.name, "buckets"))
+        self.buckets.make("bucket")
         self.service = CloudStorage(self.buckets)
         super().__init__(self.service)
+
+    def __exit__(self, *error):
+        super().__exit__(*error)
+        self._temporary.cleanup()
 
     def call(self, name, function, request):
         answer = super().call(name, function, request)
         return {**answer, **self.fields_of_a_bucket} if name == "GetBucket" else answer
 
     def noted(self, name, request):
-        if name == "InsertObject":
+        if name == "InsertObject" and request.query.get("uploadType") == "multipart":
             return json.loads(parse_multipart(request)[0].get_payload(decode=True))["name"]
         named = request.match.groupdict()
-        return named.get("name") or request.query.get("prefix", named["bucket"])
+        return named.get("name") or request.query.get("prefix", named.get("bucket"))
 
 
 class TokenServer(OpenEmulator):

@@ -95,7 +95,6 @@ def storage(monkeypatch):
     """Cloud Storage with an empty bucket, to which the environment leads."""
     with StorageServer() as server:
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.url)
-        server.buckets["bucket"] = {}
         yield server
 
 

@@ -4,11 +4,12 @@ import dataclasses
 import datetime
 import json
 
-from components.planning.serving_container import PREBUILT
 from google.cloud.aiplatform_v1 import types
 from google.protobuf import json_format
 
+from components.planning.serving_container import PREBUILT
 from tests.faulty_emulator import NUMBER, ById, FaultyEmulator, NoServers
+from vertex.emulator.api_error import not_found
 from vertex.emulator.clock import Clock
 from vertex.emulator.endpoint_service import EndpointService
 from vertex.emulator.metadata_service import MetadataService
@@ -69,6 +70,15 @@ class TuningJobs(Resources):
     kind = "HyperparameterTuningJob"
 
 
+class NoData:
+    """BigQuery and Cloud Storage without any dataset or bucket."""
+
+    routes = (("GET", "/(?:bigquery|storage)/v[12]/.+", "GetData"),)
+
+    def get_data(self, request):
+        raise not_found(request.match[0])
+
+
 class VertexEmulator(FaultyEmulator):
     """All services, in pages of two; also the engine that runs pipeline jobs."""
 
@@ -96,8 +106,8 @@ class VertexEmulator(FaultyEmulator):
         self.batch_jobs, self.tuning_jobs = ById(batch_jobs), ById(tuning_jobs)
         self.models, self.monitoring_jobs = ById(models), ById(monitoring)
         log = LogEntries(lambda: self.log_entries)
-        self.executions, self._experiments = metadata.executions, metadata.experiments
-        super().__init__(*services, log, monitoring, metadata, operations)
+        self.executions, self._experiments = metadata.executions.stored, metadata.children
+        super().__init__(*services, log, monitoring, metadata, operations, NoData())
 
     def call(self, name, function, request):
         if name == "ListLogEntries" and self.empty_log_pages:
@@ -163,7 +173,7 @@ class VertexEmulator(FaultyEmulator):
             detail.execution.name = (
                 f"{LOCATION}/metadataStores/default/executions/{run_id}-{number}"
             )
-            self.executions.add(detail.execution.name)
+            self.executions[detail.execution.name] = detail.execution
         trained = details[-1]
         resource = {"resourceType": "CustomJob", "resourceUri": f"https://x/v1/{custom_job.name}"}
         text = json.dumps({"resources": [resource] if outcome.launched else []})

@@ -1,0 +1,1 @@
+"""Tests of the emulator of Vertex AI by Google's clients."""

@@ -4,8 +4,7 @@ import copy
 import datetime
 
 from components.planning.serving_container import PREBUILT
-
-from pipelines.local_programs import server_program
+from pipelines.local.local_programs import server_program
 from tests.faulty_emulator import NoServers
 from vertex.client.vertex_client import connect_service, import_client_class, local_credentials
 from vertex.emulator.batch_service import BatchService
@@ -108,7 +107,7 @@ class Services:
         batches = BatchService(operations, models=models, program=server_program, **processes)
         self.batches = stack.enter_context(batches)
         metadata = MetadataService(operations)
-        self.experiments = metadata.experiments
+        self.experiments = metadata.children
         others = MonitoringService(operations, endpoints=endpoints), metadata, operations
         emulator = Emulator(runs, self.scheduler, jobs, tuning, batches, models, endpoints, *others)
         server = stack.enter_context(emulator)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from kfp import dsl
 
-from pipelines import local_programs
+from pipelines.local import local_programs
 from tests.pipelines.local.package_runs import compile_to, run_package
 from vertex.emulator.engine import bucket_executor, expressions, placeholders
 from vertex.facts.json_numbers import to_whole_numbers

@@ -1,9 +1,9 @@
 """The emulator refuses the training jobs, models and contexts that Vertex AI refuses."""
 
 import pytest
-from components.planning.serving_container import PREBUILT
 from google.api_core import exceptions
 
+from components.planning.serving_container import PREBUILT
 from tests.pipelines.emulator.idle_services import PARENT, POOL, PROJECT, STORE, changed
 from tests.pipelines.local.conftest import wait_for
 

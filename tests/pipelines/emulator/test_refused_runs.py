@@ -53,7 +53,7 @@ def test_runs_are_ordered_and_filtered(services):
     for field in ("pipeline_name", "pipelineName"):
         assert listed(services, filter=f'{field}="training"') == ["named"]
     services.create("schedule")
-    with pytest.raises(exceptions.BadRequest, match="names a field that the resources lack"):
+    with pytest.raises(exceptions.BadRequest, match=r"'labels.team' is not a field of Schedule"):
         services.schedule.list_schedules({"parent": PARENT, "filter": 'labels.team="vision"'})
 
 

@@ -51,8 +51,8 @@ def ask(tmp_path_factory):
         ("GET", f"/models?pageToken={'9' * 5000}", None, "page_token"),
         ("GET", "/models?pageSize=-1", None, "page_size is -1"),
         ("GET", "/models?pageSize=many", None, "pageSize"),
-        ("GET", "/models?filter=cost%3D3", None, "filter 'cost=3'"),
-        ("GET", "/models?orderBy=description", None, "order_by 'description'"),
+        ("GET", "/models?filter=cost%3D3", None, "'cost' is not a field of Model"),
+        ("GET", "/models?orderBy=cost", None, "'cost' is not a field of Model"),
         ("GET", "/models?readMask=name,bogus", None, "read_mask 'name,bogus'"),
         ("PATCH", "/models/d?updateMask=bogus", {}, "update_mask 'bogus'"),
         ("PATCH", "/models/d?updateMask=artifactUri", {}, "artifact_uri, which is not updatable"),
@@ -78,7 +78,7 @@ def test_malformed_request_is_an_invalid_argument(ask, verb, path, content, reas
         ("POST", "/v1/projects/my-project:testIamPermissions", "x"),
         ("POST", "/my-project/pipelines", "x"),
         ("POST", "/upload/storage/v1/b/bucket/o", "x"),
-        ("GET", "/storage/v1/b/bucket/o?pageToken=x", None),
+        ("GET", "/storage/v1/b/my-project-training/o?pageToken=x", None),
     ],
 )
 def test_malformed_request_to_another_api_is_invalid(ask, verb, path, content):
@@ -86,13 +86,17 @@ def test_malformed_request_to_another_api_is_invalid(ask, verb, path, content):
     assert (code, answer["error"]["status"]) == (400, "INVALID_ARGUMENT")
 
 
-@pytest.mark.parametrize(
-    "path",
-    ["models/none", "models/d@7", "models/d@", f"models/{400 * 'x'}", "nothing", "models/d:x"],
-)
+@pytest.mark.parametrize("path", ["models/none", "models/d@7", "models/d@", f"models/{400 * 'x'}"])
 def test_unknown_resource_is_not_found(ask, path):
     code, answer = ask("GET", f"{HERE}/{path}")
     assert (code, answer["error"]["status"]) == (404, "NOT_FOUND")
+
+
+@pytest.mark.parametrize("path", ["nothing", "models/d:x", "featurestores"])
+def test_what_is_not_emulated_is_unimplemented_by_name(ask, path):
+    code, answer = ask("GET", f"{HERE}/{path}")
+    assert (code, answer["error"]["status"]) == (501, "UNIMPLEMENTED")
+    assert f"{path} is not emulated" in answer["error"]["message"]
 
 
 def test_patch_sets_a_boolean_to_false(ask):

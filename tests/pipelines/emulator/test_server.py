@@ -62,9 +62,7 @@ def test_values_that_json_lacks_are_refused_over_grpc():
         with pytest.raises(exceptions.InvalidArgument, match=r"end_time.* not valid"):
             client.create_schedule(late, retry=None)
         long = {"parent": parent, "filter": "é" * 3000}
-        with pytest.raises(
-            exceptions.InvalidArgument, match=r"filter 'é+ … é+' is not supported here"
-        ):
+        with pytest.raises(exceptions.InvalidArgument, match=r"filter 'é+ … "):
             client.list_schedules(long, retry=None)
 
 

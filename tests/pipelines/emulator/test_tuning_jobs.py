@@ -4,14 +4,12 @@ import contextlib
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import psutil
 import pytest
 import yaml
 from google.cloud.aiplatform_v1 import JobServiceClient
 from google.cloud.aiplatform_v1.types import (
-    CreateHyperparameterTuningJobRequest,
     HyperparameterTuningJob,
     Measurement,
     StudySpec,
@@ -20,10 +18,12 @@ from google.cloud.aiplatform_v1.types import (
 from google_cloud_pipeline_components.v1.custom_job import CustomTrainingJobOp
 from kfp import dsl
 
-from pipelines import search_job
+from pipelines import training_pipeline
 from tests.child_processes import ROOT, started
+from tests.pipelines.emulator import search_services
 from tests.pipelines.emulator.conftest import emulated
-from tests.pipelines.emulator.idle_services import PARENT, POOL, REQUESTS, changed
+from tests.pipelines.emulator.idle_services import PARENT, POOL, changed
+from tests.pipelines.emulator.search_services import create, pool_of, request_of, started_services
 from tests.pipelines.emulator.test_refused_tuning_jobs import (
     categorical,
     discrete,
@@ -36,34 +36,12 @@ from tests.pipelines.local.conftest import wait_for
 from tests.pipelines.local.package_runs import compile_to, resume, run_package
 from vertex.client.vertex_client import connect_service, local_credentials
 from vertex.emulator import job_state
-from vertex.emulator.job_service import JobService
-from vertex.emulator.operations import Operations
-from vertex.emulator.processes import Guardian
 from vertex.emulator.server import Emulator
 from vertex.emulator.tuning_measurements import add_report, choose_final, should_stop
 from vertex.emulator.tuning_search import ask
-from vertex.emulator.tuning_service import TuningService
-from vertex.facts.jobs import ENDED, RUN_LABEL, TASK_LABEL
+from vertex.facts.jobs import ENDED
 
-PROGRAM = Path(__file__).with_name("stand_in_trial.py")
 FINISHED = {Trial.State.SUCCEEDED, Trial.State.INFEASIBLE}
-
-
-def pool_of(folder, *actions):
-    """Return a worker pool that runs the stand-in."""
-    words = ["python3", str(PROGRAM)]
-    container = {"image_uri": "image", "command": words, "args": [str(folder), *actions]}
-    return changed(POOL, container_spec=container)
-
-
-def request_of(folder, *actions, **fields):
-    """Return a HyperparameterTuningJob whose trials run the stand-in."""
-    spec = {
-        "worker_pool_specs": [pool_of(folder, *actions)],
-        "base_output_directory": {"output_uri_prefix": f"{folder}/out/"},
-    }
-    request = changed(REQUESTS["hyperparameter_tuning_job"], trial_job_spec=spec)
-    return changed(request, **fields)
 
 
 def starts(folder):
@@ -75,16 +53,6 @@ def read(folder):
     return HyperparameterTuningJob.from_json(
         json.dumps(job_state.read_message(folder / job_state.TUNING_FILE_NAME))
     )
-
-
-@contextlib.contextmanager
-def started_services(folder):
-    """Run the services of jobs that keep their state in a folder."""
-    with contextlib.ExitStack() as stack:
-        operations, guardian = Operations(), stack.enter_context(Guardian())
-        options = {"directory": folder / "jobs", "guardian": guardian}
-        jobs = stack.enter_context(JobService(operations, **options))
-        yield stack.enter_context(TuningService(operations, trials=jobs, **options))
 
 
 @pytest.fixture
@@ -229,33 +197,10 @@ def test_trial_below_the_median_is_stopped(tune, tmp_path):
     assert job.state.name == "JOB_STATE_SUCCEEDED"
 
 
-DRIVER = """
-import sys
-from pathlib import Path
-from google.cloud.aiplatform_v1.types import CreateHyperparameterTuningJobRequest
-from tests.pipelines.emulator.test_tuning_jobs import create, started_services
-folder = Path(sys.argv[1])
-with started_services(folder) as tuning:
-    create(tuning, folder)
-    print("created", flush=True)
-    sys.stdin.read()
-"""
-
-
-def create(tuning, folder):
-    """Create the job of a run's task, whose first trial ends at once."""
-    tuning.run_logs["1"] = folder / "logs"
-    labels = {RUN_LABEL: "1", TASK_LABEL: "search"}
-    request = request_of(folder, "wait:2,3", parallel_trial_count=2, labels=labels)
-    return tuning.create(
-        CreateHyperparameterTuningJobRequest(parent=PARENT, hyperparameter_tuning_job=request)
-    )
-
-
 @pytest.mark.slow
 def test_killed_job_has_failed_and_the_next_takes_over_its_trials(tmp_path):
     place = tmp_path / "logs" / "search"
-    command = [sys.executable, "-c", DRIVER, str(tmp_path)]
+    command = [sys.executable, "-m", search_services.__name__, str(tmp_path)]
     with started(command, cwd=ROOT, stdin=subprocess.PIPE) as process:
         wait_for(lambda: len([*place.glob("trial-*/*.metrics")]) == 3, 30)
         wait_for(lambda: len(read(place).trials[2].measurements) == 1)
@@ -312,7 +257,8 @@ def tuned(googles_search, tmp_path_factory):
 
 def test_our_search_has_the_launcher_of_googles(googles_search):
     ours, theirs = (
-        one.component_spec.implementation.container for one in (search_job.search, googles_search)
+        one.component_spec.implementation.container
+        for one in (training_pipeline.search, googles_search)
     )
     assert (ours.image, ours.command) == (theirs.image, theirs.command)
 

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from components.planning import code_digest
-from pipelines.local.imported_code import digest_code_of
+from pipelines.local.local_programs import digest_code_of
 from pipelines.runs import run_folders
 from tests.pipelines.local.package_runs import run_small, states
 from vertex.emulator.engine.output_cache import Journal, read_entry, write_entry
@@ -89,7 +89,7 @@ def test_digest_depends_on_imported_code(tmp_path, monkeypatch, command):
         package.mkdir(parents=True, exist_ok=True)
         (package / "__init__.py").touch()
     (tmp_path / "components" / "step.py").write_text("from trainer.writer import write\n")
-    monkeypatch.setattr("pipelines.local.imported_code.ROOT", tmp_path)
+    monkeypatch.setattr("pipelines.local.local_programs.ROOT", tmp_path)
 
     def write(**modules):
         for name, text in modules.items():

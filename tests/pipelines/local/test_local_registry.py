@@ -7,10 +7,10 @@ import re
 import urllib.request
 
 import pytest
-from components.planning.serving_container import PREBUILT
 from google.api_core import exceptions
 from google.cloud.aiplatform_v1 import types
 
+from components.planning.serving_container import PREBUILT
 from tests.registry_service import ModelService
 from vertex.client.vertex_client import connect_vertex, local_credentials
 from vertex.emulator import resource_store
@@ -109,7 +109,7 @@ def test_evaluation_belongs_to_its_version(client):
         ("BadRequest", "is the only version", lambda c: c.delete_model_version(name=f"{DIGITS}@1")),
         (
             "GoogleAPICallError",
-            "is not served on this machine",
+            "slices is not emulated",
             lambda c: c.list_model_evaluation_slices(parent=f"{DIGITS}/evaluations/1"),
         ),
     ],

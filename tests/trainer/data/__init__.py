@@ -1,0 +1,1 @@
+"""Tests of sources, and of writing and reading records."""

@@ -20,7 +20,8 @@ from unittest import mock
 import pytest
 
 from tests.child_processes import ROOT, started
-from trainer.data.write import beam_engine, spill, writer
+from trainer.data.write import beam_engine, spill
+from trainer.data.write.output import OutputFolder
 from trainer.data.write.record_options import EngineOptions, RecordOptions
 from trainer.data.write.writer import create_tfrecords
 from trainer.fields import build
@@ -123,13 +124,13 @@ def note(event: str, arguments: tuple[Any, ...]) -> None:
 
 def vanishing(path: Path) -> contextlib.AbstractContextManager:
     """Remove a file of the source between its two passes."""
-    remove_stale = writer.output.remove_stale
+    begin = OutputFolder.begin
 
-    def remove(writing: Any) -> None:
+    def remove(folder: OutputFolder, fingerprint: str) -> None:
         path.unlink()
-        remove_stale(writing)
+        begin(folder, fingerprint)
 
-    return mock.patch.object(writer.output, "remove_stale", remove)
+    return mock.patch.object(OutputFolder, "begin", remove)
 
 
 def put(kind: str, content: Any) -> None:

@@ -85,13 +85,13 @@ def test_second_writer_is_refused_and_names_the_first(photos, expected, tmp_path
     output, flag = tmp_path / "out", tmp_path / "flag"
     waits = (
         "import pathlib, time\n"
-        "from trainer.data.write import output\n"
-        "remove_stale = output.remove_stale\n"
-        "def waiting(writer):\n"
-        "    remove_stale(writer)\n"
+        "from trainer.data.write.output import OutputFolder\n"
+        "begin = OutputFolder.begin\n"
+        "def waiting(*arguments):\n"
+        "    begin(*arguments)\n"
         f"    pathlib.Path('{flag}').touch()\n"
         "    time.sleep(100)\n"
-        "output.remove_stale = waiting\n"
+        "OutputFolder.begin = waiting\n"
     )
     with killing.writing(photos, output, before=waits) as first:
         while first.poll() is None and not flag.exists():

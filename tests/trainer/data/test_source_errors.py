@@ -17,6 +17,7 @@ from tests.trainer.data.picture_folders import all_records, content, write, writ
 from trainer.data import storage
 from trainer.data.tables import csv_text
 from trainer.data.write import writer
+from trainer.data.write.output import OutputFolder
 from trainer.data.write.record_options import RecordOptions
 from vertex.errors import InputError
 
@@ -226,15 +227,15 @@ def change(path: Path) -> None:
     ],
 )
 def test_picture_that_changes_is_named(photos, tmp_path, monkeypatch, meddle, words, pool):
-    remove_stale = writer.output.remove_stale
+    begin = OutputFolder.begin
 
     def meddling(*arguments):
         meddle(photos / "dog" / "003.png")
-        remove_stale(*arguments)
+        begin(*arguments)
 
     with monkeypatch.context() as patched:
         patched.setattr(writer, "POOL_MIN_SECONDS", pool)
-        patched.setattr(writer.output, "remove_stale", meddling)
+        patched.setattr(OutputFolder, "begin", meddling)
         assert f"dog/003.png {words}" in refused(write, photos, tmp_path / "out")
     assert not (tmp_path / "out" / "dataset.json").exists()
     write(photos, tmp_path / "out")

@@ -23,8 +23,8 @@ from tests.trainer.data.picture_folders import (
     write_pictures,
 )
 from trainer.data.schema import Shard, load_dataset
+from trainer.data.write.output import ShardResult
 from trainer.data.write.record_options import RecordOptions
-from trainer.data.write.shards import ShardResult
 from trainer.data.write.store import RecordsStore
 from trainer.data.write.writer import create_tfrecords
 

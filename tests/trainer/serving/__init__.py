@@ -1,0 +1,1 @@
+"""Tests of the prediction server with malformed, large and ordinary requests."""

@@ -14,17 +14,21 @@ from starlette.testclient import TestClient
 from trainer import process_pool
 from trainer.serving import prediction_server
 from trainer.serving.batching import Batcher, QueueFullError
-from trainer.serving.instances import FILES, Part, Request, instances_of
+from trainer.serving.instances import FILES, Request, SignatureInstances, instances_of
 from trainer.serving.prediction_server import PredictionServer
-from trainer.serving.predictor import Predictions, Predictor
+from trainer.serving.predictor import Predictor, RequestPredictions
 
 
 class Waiting(Predictor):
-    """Answer once `go` is set; `batches` are the numbers of requests in each call."""
+    """Answer once `go` is set.
+
+    `accepted` is the number of requests within the limits so far, `batches` those in each call.
+    """
 
     def __init__(self, waits=True):
         super().__init__("waiting@1")
-        self.go, self.entered, self.batches = threading.Event(), threading.Event(), []
+        self.go, self.entered = threading.Event(), threading.Event()
+        self.accepted, self.batches = 0, []
         if not waits:
             self.go.set()
 
@@ -32,6 +36,7 @@ class Waiting(Predictor):
         return json.loads(body)
 
     def parse(self, prediction_input):
+        self.accepted += 1
         return Request([None] * len(instances_of(prediction_input)), [])
 
     def predict_together(self, requests):
@@ -39,7 +44,9 @@ class Waiting(Predictor):
         self.entered.set()
         assert self.go.wait(60)
         return [
-            Predictions(request.keys, [{"label": "a", "probabilities": [1.0, 1.0]}] * len(request))
+            RequestPredictions(
+                request.keys, [{"label": "a", "probabilities": [1.0, 1.0]}] * len(request)
+            )
             for request in requests
         ]
 
@@ -63,12 +70,6 @@ def wait_until(condition, seconds=60):
 
 def wait_until_ready(client):
     wait_until(lambda: client.get("/health").status_code == 200)
-
-
-def wait_for_requests(client, count, size=0):
-    """Wait until the server is answering `count` requests with bodies of `size` bytes."""
-    server = client.app.routes[1].endpoint.__self__
-    wait_until(lambda: server._requests >= count and server._bytes >= size)
 
 
 def body(count=1, padding=0):
@@ -119,7 +120,7 @@ def test_server_is_unavailable_until_the_model_is_loaded():
 def test_waiting_requests_are_answered_together():
     with busy() as (client, pool, predictor, first):
         others = [pool.submit(ask, client) for _ in range(10)]
-        wait_for_requests(client, 11)
+        wait_until(lambda: predictor.accepted == 11)
         predictor.go.set()
         assert {request.result(60).status_code for request in [first, *others]} == {200}
     assert predictor.batches[0] == 1
@@ -138,7 +139,7 @@ def test_requests_over_a_limit_are_refused(monkeypatch, limit, value, second, th
     monkeypatch.setattr(prediction_server, limit, value)
     with busy() as (client, pool, predictor, first):
         waiting = pool.submit(ask, client, *second)
-        wait_for_requests(client, 2, len(body(*second)))
+        wait_until(lambda: predictor.accepted == 2)
         refused = ask(client, *third)
         assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
         assert words in refused.json()["error"]
@@ -185,7 +186,7 @@ def test_decoder_that_does_not_start_is_status_503(monkeypatch):
         loading = {"error": "the model is not loaded yet"}
         wait_until(lambda: client.get("/health").json() != loading)
         assert client.get("/health").json() == {"error": "a process that decodes images has ended"}
-        part = Part(FILES, [0], {FILES: np.array([b"file"], object)})
+        part = SignatureInstances(FILES, [0], {FILES: np.array([b"file"], object)})
         predictor.parse = lambda _: Request([None], [part])
         refused = ask(client)
         assert refused.status_code == 503

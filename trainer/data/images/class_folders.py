@@ -26,7 +26,7 @@ LAYOUTS = (
 _SYSTEM_FILES = frozenset({"thumbs.db", "desktop.ini", "__macosx"})
 
 
-class Listed(NamedTuple):
+class ListedImage(NamedTuple):
     """A file of a folder of images."""
 
     file: File
@@ -65,7 +65,7 @@ class ClassFolders:
         """Raise InputError for a class without a file directly in its folder."""
         self._check(self._folders)
 
-    def list_images(self) -> Iterator[Listed]:
+    def list_images(self) -> Iterator[ListedImage]:
         """Yield all files, sorted by path; raise InputError as `check` does."""
         empty = dict(self._folders)
         for file in list_files(self._location):
@@ -75,14 +75,16 @@ class ClassFolders:
             yield self._find_label(file)
         self._check(empty)
 
-    def _find_label(self, file: File) -> Listed:
+    def _find_label(self, file: File) -> ListedImage:
         split, path_in_split = "", file.path
         if self.splits:
             folder, _, path_in_split = file.path.partition("/")
             split = self.splits.get(folder, "")
         name, slash, _ = path_in_split.partition("/")
         label = self._labels.get(name) if slash else None
-        return Listed(file, label, split, "not in the folder of a class" if label is None else "")
+        return ListedImage(
+            file, label, split, "not in the folder of a class" if label is None else ""
+        )
 
     def _check(self, folders: dict[str, str]) -> None:
         for path, name in folders.items():

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
 from trainer.data.file_listing import list_files
-from trainer.data.images.class_folders import SUFFIXES, TABLE, Listed, is_hidden
+from trainer.data.images.class_folders import SUFFIXES, TABLE, ListedImage, is_hidden
 from trainer.data.images.path_matching import match_paths
 from trainer.data.schema import SPLITS
 from trainer.data.source import AnyLabel, Rejection
@@ -41,7 +41,7 @@ _FEW = 0.05
 """A table and a folder of which fewer rows and images match do not belong together."""
 
 
-class _Row(NamedTuple):
+class _LabelRow(NamedTuple):
     key: str  # where it is in the table
     label: AnyLabel | None  # None if the row can't be used
     split: str
@@ -69,11 +69,11 @@ class LabelTable:
         rows, _ = self._read()
         matched = 0
         for listed in self._match(rows, []):
-            matched += isinstance(listed, Listed)
+            matched += isinstance(listed, ListedImage)
             if matched > _FEW * len(rows):
                 return
 
-    def list_images(self) -> Iterator[Listed | Rejection]:
+    def list_images(self) -> Iterator[ListedImage | Rejection]:
         """Yield all files but the table, then the rows without a file.
 
         First are the files whose paths are in the table, sorted by path, then the others. Raise
@@ -83,7 +83,9 @@ class LabelTable:
         yield from self._match(rows, unusable)
         yield from unusable
 
-    def _match(self, rows: dict[str, _Row | None], unusable: list[Rejection]) -> Iterator[Listed]:
+    def _match(
+        self, rows: dict[str, _LabelRow | None], unusable: list[Rejection]
+    ) -> Iterator[ListedImage]:
         """Yield all files with their labels; add rows without a file to `unusable`."""
         others = {}
         for file in list_files(self._location):
@@ -91,17 +93,21 @@ class LabelTable:
                 continue
             if row := rows.get(file.path):
                 rows[file.path] = None
-                yield Listed(file, *row[1:])
+                yield ListedImage(file, *row[1:])
             else:
                 others[file.path] = file
         found = self._match_others(rows, others, unusable)
         for path, file in others.items():
             row = found.get(path)
-            yield Listed(file, *row[1:]) if row else Listed(file, None, "", f"not in {TABLE}")
+            yield (
+                ListedImage(file, *row[1:])
+                if row
+                else ListedImage(file, None, "", f"not in {TABLE}")
+            )
 
     def _match_others(
-        self, rows: dict[str, _Row | None], others: Collection[str], unusable: list[Rejection]
-    ) -> dict[str, _Row]:
+        self, rows: dict[str, _LabelRow | None], others: Collection[str], unusable: list[Rejection]
+    ) -> dict[str, _LabelRow]:
         """Return the rows of the `others`, files without an equal path in the table, by path.
 
         `rows` are None where a file has been found. Add rows without a file of their own to
@@ -113,7 +119,7 @@ class LabelTable:
             return {}
         files = [path for path in (*taken, *others) if not any(map(is_hidden, path.split("/")))]
         meant = match_paths(list(left), files, self._location, SUFFIXES)
-        found: dict[str, _Row] = {}
+        found: dict[str, _LabelRow] = {}
         for path, row in left.items():
             match meant[path]:
                 case []:
@@ -142,7 +148,7 @@ class LabelTable:
             f"{in_folder}; write each image's path in the folder into the column"
         )
 
-    def _read(self) -> tuple[dict[str, _Row | None], list[Rejection]]:
+    def _read(self) -> tuple[dict[str, _LabelRow | None], list[Rejection]]:
         """Return the rows by the file that they name, and the unusable rows that name none.
 
         All are in memory, some 230 bytes each.
@@ -153,7 +159,7 @@ class LabelTable:
             starts = find_starts(
                 merge_samples(times), schema.split_by.time, self._fractions, schema.time_form
             )
-        found: dict[str, _Row | None] = {}
+        found: dict[str, _LabelRow | None] = {}
         unusable = []
         for block in self._read_blocks():
             read = block.read([self._column, *schema.needed])
@@ -169,11 +175,11 @@ class LabelTable:
                 if not path:
                     unusable.append(Rejection(key, f"no {self._column}"))
                 elif index in bad:
-                    found[path] = _Row(key, None, "", bad[index])
+                    found[path] = _LabelRow(key, None, "", bad[index])
                 elif path in found:
-                    found[path] = _Row(key, None, "", f"twice in {TABLE}")
+                    found[path] = _LabelRow(key, None, "", f"twice in {TABLE}")
                 else:
-                    found[path] = _Row(key, labels[index], split, "")
+                    found[path] = _LabelRow(key, labels[index], split, "")
         return found, unusable
 
     def _read_blocks(self) -> Iterator[Block]:

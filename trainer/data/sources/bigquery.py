@@ -127,12 +127,12 @@ class BigQueryReader(TableKind):
     def blocks(self, file: int) -> Iterator[Block]:
         import pyarrow as pa
 
-        from trainer.data.tables.batches import Batch
+        from trainer.data.tables.batches import ArrowBlock
 
         with google_errors_as_input(f"{self._place} can't be read", _REMEDY):
             for response in open_client().read_rows(self._streams[file]):
                 content = pa.py_buffer(response.arrow_record_batch.serialized_record_batch)
-                yield Batch(file, 0, pa.ipc.read_record_batch(content, self._schema))
+                yield ArrowBlock(file, 0, pa.ipc.read_record_batch(content, self._schema))
 
 
 def open_client() -> Any:

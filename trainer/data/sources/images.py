@@ -18,7 +18,7 @@ from trainer.data.images.class_folders import (
     SUFFIXES,
     TABLE,
     ClassFolders,
-    Listed,
+    ListedImage,
     is_hidden,
 )
 from trainer.data.images.image_source import ImageSource
@@ -114,7 +114,7 @@ class ImageFolder(ImageSource):
         """Return the MD5, which Cloud Storage reports without reading the file."""
         return hashlib.md5(fetched, usedforsecurity=False).digest()
 
-    def _examine(self, listed: Listed | Rejection) -> Example | Rejection:
+    def _examine(self, listed: ListedImage | Rejection) -> Example | Rejection:
         if isinstance(listed, Rejection):
             return listed
         file, path = listed.file, listed.file.path

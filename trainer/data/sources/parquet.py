@@ -30,12 +30,12 @@ class ParquetReader(FileReader):
             return tuple(file.schema_arrow.names)
 
     def blocks(self, file: int) -> Iterator[Block]:
-        from trainer.data.tables.batches import BATCH_ROWS, Batch
+        from trainer.data.tables.batches import BATCH_ROWS, ArrowBlock
 
         row = 1
         with _opened(self._uris[file]) as opened:
             for batch in opened.iter_batches(BATCH_ROWS, use_threads=False):
-                yield Batch(file, row, batch)
+                yield ArrowBlock(file, row, batch)
                 row += len(batch)
 
 

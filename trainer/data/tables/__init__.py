@@ -1,4 +1,4 @@
-"""Tables: their schema, reading their rows, and the model's inputs.
+"""Tables: their schema, the reading of their rows, and the model's inputs.
 
 files to rows        dialect, sniffing and encodings; text_stream, csv_text, batches; rows
 the schema           columns, schema_parser; table_source is the base class of sources

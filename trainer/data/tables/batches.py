@@ -22,7 +22,7 @@ BATCH_ROWS = 1 << 14
 """Number of rows that are passed to a process at once."""
 
 
-class Batch(NamedTuple):
+class ArrowBlock(NamedTuple):
     """Rows of a file: its index, the first row's number, and the rows.
 
     The first number is 0 if the rows have no order: then their numbers are computed from digests.

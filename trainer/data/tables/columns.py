@@ -104,9 +104,9 @@ WEIGHT = "sample_weight"
 """The feature of a record that has its weight."""
 
 
-def format_option(of: str) -> Any:
+def format_option(described: str) -> Any:
     """Return the option `format` of columns and labels."""
-    return option("", help=f"Format of {of}; empty: as Python and ISO 8601 write them.")
+    return option("", help=f"Format of {described}; empty: as Python and ISO 8601 write them.")
 
 
 def units_option() -> Any:

@@ -42,7 +42,7 @@ class BadRowError(Exception):
     """A row can't be used; the message says why."""
 
 
-class Block(NamedTuple):
+class CsvBlock(NamedTuple):
     """Complete rows of a file."""
 
     file: int  # the file's index
@@ -95,7 +95,7 @@ def read_header(uri: str, dialect: Dialect = PLAIN) -> list[str]:
 
 def read_blocks(
     uri: str, file: int, header: Sequence[str] = (), dialect: Dialect = PLAIN, reader: str = "csv"
-) -> Iterator[Block]:
+) -> Iterator[CsvBlock]:
     """Yield the text of a file, which may be compressed, in blocks of complete rows.
 
     Raise InputError if the file can't be read, is damaged, or has no line ends.
@@ -114,7 +114,7 @@ def read_blocks(
         if dialect.footer_rows:
             end = _find_footer(text[:end], dialect)
         if end:
-            yield Block(file, header, line, text[:end], dialect)
+            yield CsvBlock(file, header, line, text[:end], dialect)
         line += text.count(b"\n", 0, end)
         carry = text[end:]
         if len(carry) > 4 * BLOCK_BYTES:
@@ -122,7 +122,7 @@ def read_blocks(
     if dialect.footer_rows:
         carry = carry[: _find_footer(carry, dialect)]
     if carry:
-        yield Block(file, header, line, carry, dialect)
+        yield CsvBlock(file, header, line, carry, dialect)
 
 
 def _find_footer(text: bytes, dialect: Dialect) -> int:
@@ -133,7 +133,7 @@ def _find_footer(text: bytes, dialect: Dialect) -> int:
     return filled[-dialect.footer_rows] if len(filled) > dialect.footer_rows else 0
 
 
-def _parse_block(block: Block, wanted: Sequence[str]) -> Rows:
+def _parse_block(block: CsvBlock, wanted: Sequence[str]) -> Rows:
     """Parse a block by pyarrow, except for the rows that it reads otherwise than the csv module."""
     text, dialect = block.text, block.dialect
     if not text.endswith(b"\n"):
@@ -213,7 +213,7 @@ def _classify(text: bytes, spans: _Spans, dialect: Dialect) -> tuple[np.ndarray,
 
 
 def _parse_together(
-    block: Block, text: bytes, starts: np.ndarray, ends: np.ndarray, wanted: Sequence[str]
+    block: CsvBlock, text: bytes, starts: np.ndarray, ends: np.ndarray, wanted: Sequence[str]
 ) -> Rows:
     """Parse some rows of a block by pyarrow."""
     header, codes = block.names, np.frombuffer(text, np.uint8)
@@ -276,7 +276,7 @@ def _read_csv(
 
 
 def _parse_row_by_row(
-    block: Block, text: bytes, starts: np.ndarray, ends: np.ndarray, wanted: Sequence[str]
+    block: CsvBlock, text: bytes, starts: np.ndarray, ends: np.ndarray, wanted: Sequence[str]
 ) -> Rows:
     """Parse some rows of a block by the csv module."""
     header = block.names

@@ -110,7 +110,7 @@ _WITH_SIGNS = re.compile(
 )
 
 
-class _Reading(NamedTuple):
+class _EncodingCandidate(NamedTuple):
     encoding: str
     wrong: float  # share of words that look wrong
     rating: float  # log-likelihood
@@ -172,7 +172,7 @@ def find_encoding(uri: str, raw: bytes) -> str:
     raise InputError(f"{uri} may be in {_list_readings(shown)}; choose one")
 
 
-def _list_readings(readings: list[_Reading]) -> str:
+def _list_readings(readings: list[_EncodingCandidate]) -> str:
     """Return the encodings, with a text that each reads differently, and how to choose each."""
     lines = zip(*(reading.text.split("\n") for reading in readings), strict=True)
     texts = max(lines, key=lambda texts: len({*texts}))
@@ -186,7 +186,7 @@ def _is_rare(encoding: str) -> bool:
     return not encoding.startswith("cp125") and encoding not in ("cp874", *_EAST_ASIAN)
 
 
-def _compare(first: _Reading, second: _Reading) -> float:
+def _compare(first: _EncodingCandidate, second: _EncodingCandidate) -> float:
     """Return the evidence for one reading; words that both read alike are none."""
     pairs = zip(first.text.split("\n"), second.text.split("\n"), strict=True)
     words = min(_MOST_WORDS, sum(1 if one != other else _SHARED for one, other in pairs))
@@ -207,9 +207,9 @@ def _rate(text: bytes, encodings: Iterable[str]) -> dict[str, float]:
     return {str(one["encoding"]): float(one["confidence"]) for one in rated}
 
 
-def _read_single_bytes(text: bytes, context: bytes, words: int) -> list[_Reading]:
+def _read_single_bytes(text: bytes, context: bytes, words: int) -> list[_EncodingCandidate]:
     confidences = _rate(context, SINGLE_BYTE)
-    found: dict[str, _Reading] = {}
+    found: dict[str, _EncodingCandidate] = {}
     for encoding in SINGLE_BYTE:
         try:
             decoded = text.decode(encoding)
@@ -221,14 +221,14 @@ def _read_single_bytes(text: bytes, context: bytes, words: int) -> list[_Reading
         prior -= _FOREIGN * min(len(lines), _MOST_WORDS) * _share_foreign(lines)
         rating = math.log(confidence + 1e-4)
         wrong = sum(map(_looks_wrong, lines)) / len(lines)
-        reading = _Reading(encoding, wrong, rating, decoded, confidence, prior)
+        reading = _EncodingCandidate(encoding, wrong, rating, decoded, confidence, prior)
         other = found.setdefault(decoded, reading)
         if other.rating < rating:
             found[decoded] = other._replace(rating=rating, confidence=confidence)
     return list(found.values())
 
 
-def _read_pairs(text: bytes, words: int) -> list[_Reading]:
+def _read_pairs(text: bytes, words: int) -> list[_EncodingCandidate]:
     confidences = _rate(text, _EAST_ASIAN)
     readings = []
     for encoding, pairs in _EAST_ASIAN.items():
@@ -253,7 +253,7 @@ def _read_pairs(text: bytes, words: int) -> list[_Reading]:
         lines = decoded.split("\n")
         mixed = sum(map(_mixes_scripts, lines)) / len(lines)
         wrong = max(rare / max(1, len(characters)), mixed)
-        readings.append(_Reading(encoding, wrong, rating, decoded))
+        readings.append(_EncodingCandidate(encoding, wrong, rating, decoded))
     return readings
 
 

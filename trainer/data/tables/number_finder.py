@@ -19,7 +19,7 @@ from trainer.data.tables.number_forms import (
     FORMATS,
     RANGE,
     NumberForm,
-    Part,
+    NumberWithUnits,
     is_number,
     normalize,
     split_amounts,
@@ -84,7 +84,7 @@ class _Tried:
 
     def __init__(self, format: str, texts: list[str], rows: Mapping[str, int]) -> None:
         self.format, self.rows, self.bounded = format, rows, 0
-        self.parts: dict[str, list[Part]] = {}
+        self.parts: dict[str, list[NumberWithUnits]] = {}
         self.ranges: list[str] = []
         for text in texts:
             if len(text) > _LONGEST:
@@ -95,7 +95,7 @@ class _Tried:
         self.covered = sum(rows[text] for text in self.parts)
         self.ties: list[str] = []  # formats that read as many rows
 
-    def _split_range(self, text: str) -> list[Part]:
+    def _split_range(self, text: str) -> list[NumberWithUnits]:
         """Return the second end of a range, whose unit holds for both ends."""
         ends = [_split(end, self.format) for end in RANGE.split(normalize(text), maxsplit=1)]
         if len(ends) < 2 or not all(len(end) == 1 for end in ends):
@@ -253,7 +253,7 @@ def _drop_plain(settings: dict[str, Any]) -> dict[str, Any]:
     return kept
 
 
-def _split(text: str, format: str) -> list[Part]:
+def _split(text: str, format: str) -> list[NumberWithUnits]:
     """Return the numbers and units of a text, several for 2h 50m; none if it has other words."""
     text = normalize(text)
     if format == CLOCK or _MARK.search(text):
@@ -262,7 +262,7 @@ def _split(text: str, format: str) -> list[Part]:
 
 
 @functools.lru_cache(1 << 16)
-def _split_normal(text: str, format: str) -> list[Part]:
+def _split_normal(text: str, format: str) -> list[NumberWithUnits]:
     try:
         part = split_number(text, format)
         if _are_units(part.prefix, part.suffix):

@@ -79,7 +79,7 @@ def is_number(text: str) -> bool:
         return False
 
 
-class Part(NamedTuple):
+class NumberWithUnits(NamedTuple):
     """A number with the units before and after it."""
 
     number: float
@@ -158,7 +158,7 @@ class NumberForm:
                 return sum(ends) / 2
         raise ValueError
 
-    def _scale(self, part: Part) -> float:
+    def _scale(self, part: NumberWithUnits) -> float:
         factors = self._factors
         for unit in filter(None, (part.prefix, part.suffix)):
             if unit not in factors:
@@ -170,7 +170,7 @@ class NumberForm:
     def _factors(self) -> dict[str, float]:
         return {normalize(unit): float(factor) for unit, factor in self.units.items()}
 
-    def _split(self, text: str) -> Part:
+    def _split(self, text: str) -> NumberWithUnits:
         return split_number(text, self.format or FORMATS[0])
 
 
@@ -182,7 +182,7 @@ def normalize(text: str) -> str:
     return " ".join(text.split())
 
 
-def split_number(text: str, format: str) -> Part:
+def split_number(text: str, format: str) -> NumberWithUnits:
     """Return the number in a normalized text, and the text before and after it.
 
     Raise ValueError if it has no number in that format.
@@ -218,7 +218,7 @@ def split_number(text: str, format: str) -> Part:
     if suffix and (words := _BOUND_AFTER.search(suffix)):
         bound = "<" if words[1] else ">"
         suffix = suffix[: words.start()] + suffix[words.end() :]
-    return Part(-number if is_negative else number, head, suffix, bound)
+    return NumberWithUnits(-number if is_negative else number, head, suffix, bound)
 
 
 def _to_float(text: str, group: str, decimal: str) -> float:
@@ -233,7 +233,7 @@ def _sum_clock(match: re.Match[str]) -> float:
     return (whole if third is None else 60 * whole + int(third)) + float(fraction or 0)
 
 
-def split_amounts(text: str, format: str) -> list[Part]:
+def split_amounts(text: str, format: str) -> list[NumberWithUnits]:
     """Return the amounts in a normalized text such as 2h 50m or 2h50, with the unit after each.
 
     Raise ValueError if it has only one.

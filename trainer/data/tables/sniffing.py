@@ -64,7 +64,7 @@ _MOST_COMPRESSED = 1 << 25
 """Size of a compressed file whose end is not looked at when it is opened."""
 
 
-class _Row(NamedTuple):
+class _SampledRow(NamedTuple):
     line: int  # number of lines before it
     fields: list[str]  # empty if its quotes are wrong
 
@@ -77,11 +77,11 @@ class _Row(NamedTuple):
         return repr(",".join(self.fields)[:60])
 
 
-class _Reading(NamedTuple):
+class _DialectCandidate(NamedTuple):
     """The first rows of a text in a dialect."""
 
     dialect: Dialect
-    rows: list[_Row]
+    rows: list[_SampledRow]
     width: int  # the most common number of fields
     share: float  # share of the rows that have it
     bad: int  # number of lines of other rows
@@ -137,12 +137,12 @@ def sniff_rows(
 
     Raise InputError as `sniff` does.
     """
-    read = [_Row(number - 1, cells) for number, cells in rows]
+    read = [_SampledRow(number - 1, cells) for number, cells in rows]
     return _find_borders(uri, read, None, dict(given or {}))
 
 
 def _find_borders(
-    uri: str, rows: Sequence[_Row], last: Sequence[_Row] | None, known: dict[str, Any]
+    uri: str, rows: Sequence[_SampledRow], last: Sequence[_SampledRow] | None, known: dict[str, Any]
 ) -> Sniffed:
     """Return the dialect with the rows that are above and below the table.
 
@@ -225,7 +225,7 @@ def _check_rows(uri: str, dialect: Dialect, size: int) -> None:
 
 def check_cells(uri: str, rows: Iterable[tuple[int, list[str]]], dialect: Dialect) -> None:
     """Raise InputError if the last rows of a file that consists of cells contradict the dialect."""
-    read = [_Row(number - 1, cells) for number, cells in rows]
+    read = [_SampledRow(number - 1, cells) for number, cells in rows]
     try:
         _check_footer(uri, read, read, dialect)
     except DialectError as error:
@@ -234,7 +234,9 @@ def check_cells(uri: str, rows: Iterable[tuple[int, list[str]]], dialect: Dialec
         ) from None
 
 
-def _check_footer(uri: str, rows: Sequence[_Row], last: Sequence[_Row], dialect: Dialect) -> None:
+def _check_footer(
+    uri: str, rows: Sequence[_SampledRow], last: Sequence[_SampledRow], dialect: Dialect
+) -> None:
     """Raise DialectError if a total is read as an example, or an example left out as a total."""
     count = dialect.footer_rows
     below = _find_below(rows, last)
@@ -270,33 +272,33 @@ def _find_encoding(uri: str, raw: bytes) -> str:
     return find_encoding(uri, raw)
 
 
-def _read_rows(text: str, dialect: Dialect) -> Iterator[_Row]:
+def _read_rows(text: str, dialect: Dialect) -> Iterator[_SampledRow]:
     for line, row in csv_text.split_rows(text.encode("utf-8", "replace"), dialect):
         try:
             fields = csv_text.split_fields(row, dialect)
         except csv_text.BadRowError:
             fields = []
-        yield _Row(line, fields)
+        yield _SampledRow(line, fields)
 
 
-def _find_width(rows: Iterable[_Row]) -> tuple[int, int]:
+def _find_width(rows: Iterable[_SampledRow]) -> tuple[int, int]:
     """Return the most common number of fields, and the number of rows that have it."""
     counts = collections.Counter(len(row.fields) for row in rows if row.fields)
     return max(counts.items(), key=lambda item: item[::-1], default=(0, 0))
 
 
-def _select_table(rows: Sequence[_Row]) -> list[_Row]:
+def _select_table(rows: Sequence[_SampledRow]) -> list[_SampledRow]:
     """Return the rows that have the most common number of fields."""
     width, _ = _find_width(rows)
     return [row for row in rows if len(row.fields) == width]
 
 
-def _read(text: str, settings: Mapping[str, Any]) -> _Reading:
+def _read(text: str, settings: Mapping[str, Any]) -> _DialectCandidate:
     dialect = parse_dialect(settings)
     return _rate(dialect, list(itertools.islice(_read_rows(text, dialect), _ROWS)))
 
 
-def _rate(dialect: Dialect, rows: list[_Row]) -> _Reading:
+def _rate(dialect: Dialect, rows: list[_SampledRow]) -> _DialectCandidate:
     width, count = _find_width(rows)
     ends = [*(row.line for row in rows[1:]), rows[-1].line + 1] if rows else []
     spans = zip(rows, ends, strict=True)
@@ -309,7 +311,7 @@ def _rate(dialect: Dialect, rows: list[_Row]) -> _Reading:
     )
     # Apostrophes are also text.
     apostrophes = quoted["'"] if quoted["'"] > len(rows) / 2 else 0
-    return _Reading(
+    return _DialectCandidate(
         dialect, rows, width, count / max(1, len(rows)), bad, bad + quoted['"'] + apostrophes
     )
 
@@ -322,7 +324,7 @@ def _find_fields(uri: str, text: str, known: dict[str, Any]) -> Dialect:
     """Return the dialect with the delimiter and the quotes of a text."""
     if len(text) > _FIELDS_BYTES:
         text = text[: text.rfind("\n", 0, _FIELDS_BYTES) + 1] or text[:_FIELDS_BYTES]
-    readings: list[_Reading] = []
+    readings: list[_DialectCandidate] = []
     for delimiters, width, share in () if "delimiter" in known else _DELIMITERS:
         tried = [_find_quotes(text, {**known, "delimiter": one}) for one in delimiters]
         fitting = [one for one in tried if one.width >= width and one.share >= share]
@@ -345,7 +347,7 @@ def _find_fields(uri: str, text: str, known: dict[str, Any]) -> Dialect:
     return found.dialect
 
 
-def _find_quotes(text: str, known: dict[str, Any]) -> _Reading:
+def _find_quotes(text: str, known: dict[str, Any]) -> _DialectCandidate:
     """Return the reading by the way of quoting that leaves the fewest lines wrong."""
     delimiter = re.escape(known["delimiter"])
     begins = rf"(?m)(^|{delimiter}) *"
@@ -369,7 +371,7 @@ def _find_quotes(text: str, known: dict[str, Any]) -> _Reading:
     return found
 
 
-def _count_above(uri: str, rows: Sequence[_Row], dialect: Dialect) -> int:
+def _count_above(uri: str, rows: Sequence[_SampledRow], dialect: Dialect) -> int:
     """Return the number of lines above the header; raise InputError if there is no header."""
     if not rows:
         return 0
@@ -400,12 +402,12 @@ def _count_above(uri: str, rows: Sequence[_Row], dialect: Dialect) -> int:
     return rows[header].line if header else 0
 
 
-def _usual_count(rows: Iterable[_Row]) -> int:
+def _usual_count(rows: Iterable[_SampledRow]) -> int:
     """Return the most common number of fields that are not blank."""
     return collections.Counter(len(row.filled) for row in rows).most_common(1)[0][0]
 
 
-def _looks_like_data(row: _Row, below: Sequence[_Row]) -> bool:
+def _looks_like_data(row: _SampledRow, below: Sequence[_SampledRow]) -> bool:
     """Return whether a row has a number in each column of numbers below it."""
     columns = zip(*(one.fields for one in below if len(one.fields) == len(row.fields)), strict=True)
     numbers = []
@@ -430,7 +432,7 @@ def _is_number(text: str) -> bool:
     return bool(_NUMBER.fullmatch(text))
 
 
-def _find_below(rows: Sequence[_Row], last: Sequence[_Row]) -> list[_Row]:
+def _find_below(rows: Sequence[_SampledRow], last: Sequence[_SampledRow]) -> list[_SampledRow]:
     """Return the last rows that are no examples: totals, notes and rows of empty fields.
 
     Args:
@@ -440,7 +442,7 @@ def _find_below(rows: Sequence[_Row], last: Sequence[_Row]) -> list[_Row]:
     if len(table) < 3 or len(last) < 3:
         return []
     usual = _usual_count(table)
-    below: list[_Row] = []
+    below: list[_SampledRow] = []
     for row in reversed(last[1:]):
         word = next(iter(row.filled), "")
         is_total = _is_total(row, table) or (last is rows and _is_sum(row, table))
@@ -453,7 +455,7 @@ def _find_below(rows: Sequence[_Row], last: Sequence[_Row]) -> list[_Row]:
     return below if len(below) <= 100 and len(below) < len(last) / 2 else []
 
 
-def _find_totals(row: _Row, table: Sequence[_Row]) -> dict[str, bool]:
+def _find_totals(row: _SampledRow, table: Sequence[_SampledRow]) -> dict[str, bool]:
     """Return the fields of a row that begin with the word of a total, and whether it is all."""
     words = {field: match for field in row.filled if (match := _TOTAL.fullmatch(field))}
     return {
@@ -463,7 +465,7 @@ def _find_totals(row: _Row, table: Sequence[_Row]) -> dict[str, bool]:
     }
 
 
-def _is_total(row: _Row, table: Sequence[_Row]) -> bool:
+def _is_total(row: _SampledRow, table: Sequence[_SampledRow]) -> bool:
     """Return whether a row is named as a total and, unlike examples, has no value for a text."""
     words = _find_totals(row, table)
     others = [field for field in row.filled if field not in words]
@@ -472,7 +474,7 @@ def _is_total(row: _Row, table: Sequence[_Row]) -> bool:
     return bool(words) and len(row.filled) < _usual_count(table)
 
 
-def _may_be_total(rows: Sequence[_Row], last: Sequence[_Row]) -> bool:
+def _may_be_total(rows: Sequence[_SampledRow], last: Sequence[_SampledRow]) -> bool:
     """Return whether the last row begins as a total, or has numbers alone where no other has."""
     width, _ = _find_width(rows)
     table = [row for row in rows[1:-1] if len(row.fields) == width]
@@ -484,13 +486,13 @@ def _may_be_total(rows: Sequence[_Row], last: Sequence[_Row]) -> bool:
     return bool(_find_totals(row, table) or (is_alone and all(map(_is_number, row.filled))))
 
 
-def _is_sum(row: _Row, table: Sequence[_Row]) -> bool:
+def _is_sum(row: _SampledRow, table: Sequence[_SampledRow]) -> bool:
     """Return whether the numbers of a row are the sums or the means of the columns above it."""
     above = [one for one in table if one.line < row.line and len(one.fields) == len(row.fields)]
     return len(above) > 5 and any(_equals_sums(row, above, point) for point in ".,")
 
 
-def _equals_sums(row: _Row, above: Sequence[_Row], point: str) -> bool:
+def _equals_sums(row: _SampledRow, above: Sequence[_SampledRow], point: str) -> bool:
     is_incomplete = len(row.filled) < _usual_count(above)
     is_sure = False
     for at, field in enumerate(row.fields):
@@ -522,7 +524,7 @@ def _to_number(text: str, point: str) -> float | None:
         return None
 
 
-def _is_example(row: _Row, table: Sequence[_Row]) -> bool:
+def _is_example(row: _SampledRow, table: Sequence[_SampledRow]) -> bool:
     """Return whether a row is filled as the others are, with a text that others have, if any."""
     if len(row.filled) < _usual_count(table) or _find_totals(row, table):
         return False
@@ -533,7 +535,10 @@ def _is_example(row: _Row, table: Sequence[_Row]) -> bool:
 
 
 def _list_notes(
-    dialect: Dialect, above: Sequence[_Row], rows: Sequence[_Row], below: Sequence[_Row]
+    dialect: Dialect,
+    above: Sequence[_SampledRow],
+    rows: Sequence[_SampledRow],
+    below: Sequence[_SampledRow],
 ) -> list[str]:
     notes = []
     if not dialect.is_utf8:

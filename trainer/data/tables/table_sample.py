@@ -168,7 +168,7 @@ class TableSample:
                 )
             if read.rejections and not self._first_rejection:
                 self._first_rejection = f": {read.rejections[0][1]}"
-            if isinstance(block, csv_text.Block):
+            if isinstance(block, csv_text.CsvBlock):
                 self._has_semicolons |= block.dialect.delimiter == ";"
                 self.longest = max(self.longest, block.find_longest_row(), key=itemgetter(1))
             self._read += len(read.numbers)

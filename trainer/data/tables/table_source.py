@@ -59,7 +59,7 @@ class TableKind(SourceKind):
     def blocks(self, file: int) -> Iterator[Block]:
         """Yield the rows of the file with this index; raise InputError if it can't be read.
 
-        Sources whose rows are Arrow's yield `trainer.data.tables.batches.Batch`.
+        Sources whose rows are Arrow's yield `trainer.data.tables.batches.ArrowBlock`.
         """
         raise NotImplementedError
 

@@ -1,6 +1,6 @@
-"""create_tfrecords: from a source to TFRecord shards.
+"""Writing of records: create_tfrecords, from a source to TFRecord shards.
 
-`writer` does it, on this machine; `beam_pipeline` with Apache Beam, run by `beam_engine`, also on
+`writer` writes them here; `beam_pipeline` with Apache Beam, run by `beam_engine`, also on
 `dataflow`. `open_source` is what both read, in its two kinds `open_images` and `open_table`, with
 their `written_labels`; `record_options` has the options.
 

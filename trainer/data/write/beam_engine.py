@@ -25,9 +25,8 @@ from trainer.data.schema import Dataset, load_dataset
 from trainer.data.storage import join
 from trainer.data.write.dataflow import RunOnDataflow, build_job_options
 from trainer.data.write.open_source import OpenSource
-from trainer.data.write.output import JOB, is_shard
+from trainer.data.write.output import JOB, UNFINISHED, is_shard
 from trainer.data.write.record_options import EngineOptions
-from trainer.data.write.shards import UNFINISHED
 from vertex.errors import InputError
 
 ENDPOINT_VARIABLE = "CLOUDSDK_API_ENDPOINT_OVERRIDES_DATAFLOW"

@@ -24,9 +24,10 @@ from trainer.data.schema import ROWS, SPLITS
 from trainer.data.source import Example, Rejection
 from trainer.data.storage import join
 from trainer.data.totals import Totals
-from trainer.data.write import manifest, output
+from trainer.data.write import manifest
 from trainer.data.write.layout import shard_counts, variant_count
-from trainer.data.write.shards import ShardResult, ShardTask, ShardWriter
+from trainer.data.write.output import OutputFolder, ShardResult
+from trainer.data.write.shards import ShardTask, ShardWriter
 from trainer.data.write.spill import sort_rows
 from trainer.data.write.split_plan import assign_splits, to_rows
 from trainer.process_pool import cut
@@ -39,7 +40,7 @@ ERROR = "error"
 """File in a job's folder that describes the user's mistake that ended the job."""
 
 
-class Plan(NamedTuple):
+class ShardingPlan(NamedTuple):
     """The plan that every worker receives when the totals are known."""
 
     writer: ShardWriter  # with its fingerprint and the source's classes
@@ -80,7 +81,7 @@ class RecordsPipeline:
         add = self._add_table if self.source.opened.contents == ROWS else self._add_images
         rows, totals = add(pipeline)
         totals = totals | "Totals" >> beam.CombineGlobally(self._merge)
-        plans = totals | "Plan" >> self._make_step(self._plan)
+        plans = totals | "ShardingPlan" >> self._make_step(self._plan)
         plan = beam.pvalue.AsSingleton(plans)
         files = plans | "Files" >> self._make_step(self._list_shards)
         rows_by_shard = rows | "Place" >> self._make_step(self._group_by_shard, plan)
@@ -179,25 +180,25 @@ class RecordsPipeline:
         rows = parsed | "Rows" >> beam.Map(lambda pair: pair[0])
         return rows, parsed | "Counted" >> beam.Map(lambda pair: pair[1])
 
-    def _plan(self, totals: Totals) -> Iterator[Plan]:
+    def _plan(self, totals: Totals) -> Iterator[ShardingPlan]:
         """Yield the plan and remove stale files; raise InputError if the data can't be used."""
         self.source.conclude(totals)
-        writer, dataset = manifest.begin(self.source, totals, self.output_uri)
+        writer, dataset = manifest.begin(self.source, totals, OutputFolder(self.output_uri))
         if dataset:
-            yield Plan(writer, {})
+            yield ShardingPlan(writer, {})
         else:
-            output.remove_stale(writer)
+            writer.folder.begin(writer.creation["fingerprint"])
             mean, _ = self.source.estimate_cost(totals)
-            yield Plan(writer, shard_counts(totals, mean, self.source.options))
+            yield ShardingPlan(writer, shard_counts(totals, mean, self.source.options))
 
-    def _list_shards(self, plan: Plan) -> Iterator[tuple[tuple[str, int], Any]]:
+    def _list_shards(self, plan: ShardingPlan) -> Iterator[tuple[tuple[str, int], Any]]:
         """Yield every shard, even an empty one."""
         for split, count in plan.counts.items():
             for number in range(count):
                 yield (split, number), None
 
     def _group_by_shard(
-        self, rows: pa.RecordBatch, plan: Plan
+        self, rows: pa.RecordBatch, plan: ShardingPlan
     ) -> Iterator[tuple[tuple[str, int], pa.RecordBatch]]:
         if not plan.counts:
             return
@@ -209,7 +210,7 @@ class RecordsPipeline:
                 yield (split, number), rows.take(pa.array(indices[numbers == number]))
 
     def _write_shard(
-        self, shard: tuple[tuple[str, int], Iterable[pa.RecordBatch | None]], plan: Plan
+        self, shard: tuple[tuple[str, int], Iterable[pa.RecordBatch | None]], plan: ShardingPlan
     ) -> Iterator[ShardResult]:
         """Write a shard, unless an earlier run has written it."""
         (split, number), batches = shard
@@ -220,7 +221,9 @@ class RecordsPipeline:
         )
         yield plan.writer.write(task, lambda _: None)
 
-    def _finish(self, plan: Plan, totals: Totals, results: Iterable[ShardResult]) -> Iterable[None]:
+    def _finish(
+        self, plan: ShardingPlan, totals: Totals, results: Iterable[ShardResult]
+    ) -> Iterable[None]:
         """Write rejected.jsonl and dataset.json."""
         if plan.counts:
             self.check()

@@ -6,12 +6,12 @@ import importlib.metadata
 import json
 from typing import Any
 
-from trainer.data import schema, storage
-from trainer.data.schema import SPLITS, Dataset, Feature, Shard, Split
+from trainer.data.schema import REJECTED_FILE_NAME, SPLITS, Dataset, Feature, Shard, Split
 from trainer.data.totals import ClassCounts, Totals, count_rejections
-from trainer.data.write import checks, output
+from trainer.data.write import checks
 from trainer.data.write.open_source import OpenSource
-from trainer.data.write.shards import ShardResult, ShardWriter
+from trainer.data.write.output import OutputFolder, ShardResult
+from trainer.data.write.shards import ShardWriter
 from trainer.data.write.spill import Spill
 from vertex.errors import InputError
 
@@ -36,7 +36,7 @@ def describe_conditions(source: OpenSource) -> list[Any]:
 
 
 def begin(
-    source: OpenSource, totals: Totals, uri: str, rows: Spill | None = None
+    source: OpenSource, totals: Totals, folder: OutputFolder, rows: Spill | None = None
 ) -> tuple[ShardWriter, Dataset | None]:
     """Return the writer of a plan, and the dataset if an earlier run has finished it.
 
@@ -54,8 +54,8 @@ def begin(
     # It covers how records are created, their schema and the examples.
     fingerprint = totals.fingerprint([*_describe_source(source), creation])
     creation["fingerprint"] = fingerprint
-    writer = ShardWriter(source, uri, creation, fingerprint, rows)
-    return writer, output.find_finished(writer)
+    writer = ShardWriter(source, folder, creation, rows)
+    return writer, folder.find_finished(fingerprint)
 
 
 def _describe_source(source: OpenSource) -> list[Any]:
@@ -96,13 +96,13 @@ def finish(writer: ShardWriter, totals: Totals, results: list[ShardResult]) -> D
         checks.check_rejections(rejections, totals.items, source)
         checks.check_counts(counts, source)
     except InputError:
-        output.clear(writer)
+        writer.folder.clear()
         raise
     copies = sum(result.copies for result in results)
     # Such examples stay in the records: only a person can decide which label is right.
     contradictions = {"count": totals.contradictions, "first": totals.pairs}
     dataset = Dataset(
-        uri=writer.output_uri,
+        uri=writer.folder.uri,
         name=source.name,
         features=list_features(source),
         classes=source.classes,
@@ -112,7 +112,7 @@ def finish(writer: ShardWriter, totals: Totals, results: list[ShardResult]) -> D
             )
             for split, written in shards.items()
         },
-        rejected={**count_rejections(rejections), "file": schema.REJECTED_FILE_NAME},
+        rejected={**count_rejections(rejections), "file": REJECTED_FILE_NAME},
         creation={
             **writer.creation,
             "accepted": totals.items - len(rejections),
@@ -124,9 +124,5 @@ def finish(writer: ShardWriter, totals: Totals, results: list[ShardResult]) -> D
         json.dumps({"key": rejection.key, "reason": rejection.reason}) + "\n"
         for rejection in rejections
     ]
-    with storage.catch_write_errors(dataset.uri):
-        rejected = storage.join(dataset.uri, schema.REJECTED_FILE_NAME)
-        storage.write_atomically(rejected, "".join(lines).encode())
-        manifest = storage.join(dataset.uri, schema.FILE_NAME)
-        storage.write_atomically(manifest, dataset.to_json().encode())
+    writer.folder.finish(dataset, "".join(lines).encode())
     return dataset

@@ -54,7 +54,7 @@ def find_columns(kind: Any, place: str, options: RecordOptions) -> RecordOptions
     first = schema.label.columns[0]
     proposal = propose(opened, f"source={options.source!r}", first, hidden)
     for column in proposal.columns:
-        named = ", ".join(f"{key} {of}" for key, of in column.items() if key != "name")
+        named = ", ".join(f"{key} {value}" for key, value in column.items() if key != "name")
         print(escape_controls(f"create_tfrecords: column {column['name']}: {named}"))
     for name, reason in proposal.left_out.items():
         print(escape_controls(f"create_tfrecords: column {name} is left out: {reason}"))

@@ -16,6 +16,7 @@ dataset.json. A shard that two writers mixed up is detected by its checksum when
 """
 
 import contextlib
+import dataclasses
 import datetime
 import fcntl
 import functools
@@ -25,18 +26,155 @@ import re
 import secrets
 import socket
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from trainer.data import storage
 from trainer.data.integrity import find_shard_problem
-from trainer.data.schema import FILE_NAME, REJECTED_FILE_NAME, SPLITS, Dataset, load_dataset
+from trainer.data.schema import (
+    FILE_NAME,
+    REJECTED_FILE_NAME,
+    SPLITS,
+    Dataset,
+    Shard,
+    load_dataset,
+)
+from trainer.data.source import Rejection
 from trainer.data.storage import join
-from trainer.data.write.shards import UNFINISHED, ShardWriter
 from vertex.errors import InputError
 
+UNFINISHED = ".unfinished"
 _SHARD_NAME = re.compile(rf"({'|'.join(SPLITS)})-\d{{5}}-of-\d{{5}}\.tfrecord")
 _WRITER = "writer.json"
 JOB = "job-"
 """Prefix of the folders in `.unfinished/` in which jobs keep their files."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ShardResult:
+    """The result of writing a shard."""
+
+    shard: Shard
+    class_counts: list[int]  # number of records of each class
+    rejections: list[Rejection]
+    copies: int = 0  # rows that are equal to another one before them
+
+    @property
+    def split(self) -> str:
+        return self.shard.file.partition("-")[0]
+
+    @classmethod
+    def from_json(cls, content: dict[str, Any]) -> "ShardResult":
+        """Return the result that `dataclasses.asdict` converted to `content`."""
+        return cls(
+            Shard(**content["shard"]),
+            content["class_counts"],
+            [Rejection(**rejection) for rejection in content["rejections"]],
+            content["copies"],
+        )
+
+
+class OutputFolder:
+    """A dataset's folder while it is written; `begin` comes before the other methods.
+
+    A shard's result is noted under `.unfinished/<fingerprint>/`, and a rerun trusts a shard only if
+    its file has the checksum in the note. The fingerprint covers options and plan, so notes of
+    other options or other content are never used. The methods raise InputError if the folder can't
+    be written to.
+    """
+
+    def __init__(self, uri: str) -> None:
+        self.uri = uri
+        self._notes_uri = ""
+
+    def find_finished(self, fingerprint: str) -> Dataset | None:
+        """Return the dataset if an earlier run of the same plan finished it and it is intact."""
+        try:
+            dataset = load_dataset(self.uri)
+        except InputError:
+            return None
+        rejected = join(self.uri, REJECTED_FILE_NAME)
+        if dataset.creation.get("fingerprint") != fingerprint or not storage.exists(rejected):
+            return None
+        shards = [shard for split in dataset.splits.values() for shard in split.shards]
+        is_damaged = any(find_shard_problem(dataset.shard_uri(shard), shard) for shard in shards)
+        return None if is_damaged else dataset
+
+    def begin(self, fingerprint: str) -> None:
+        """Remove what other plans have left; keep shards that this plan's notes describe.
+
+        Args:
+            fingerprint: fingerprint of the plan and of its layout.
+        """
+        self._notes_uri = join(self.uri, UNFINISHED, fingerprint)
+        self._remove_stale()
+
+    def find_result(self, file: str) -> ShardResult | None:
+        """Return the result in an earlier run's note, if the shard is intact; otherwise None."""
+        try:
+            result = ShardResult.from_json(json.loads(storage.read(self._note_uri(file))))
+        except Exception:  # There is no note, or it is damaged: the shard is written again.
+            return None
+        uri = join(self.uri, result.shard.file)
+        return None if find_shard_problem(uri, result.shard) else result
+
+    def place(self, file: str, make: Callable[[str], ShardResult]) -> ShardResult:
+        """Let `make` write a file, move it into place as a shard, and note the result."""
+        # Two machines may write the same shard at the same time, in processes with the same id.
+        partial = join(self._notes_uri, f"{file}.{secrets.token_hex(4)}.partial")
+        with storage.catch_write_errors(self.uri):
+            try:
+                result = make(partial)
+                storage.replace(partial, join(self.uri, file))
+                # Write the note after the shard: a note without its shard is useless.
+                note = json.dumps(dataclasses.asdict(result)).encode()
+                storage.write_atomically(self._note_uri(file), note)
+            except BaseException:
+                storage.remove(partial)
+                raise
+        return result
+
+    def finish(self, dataset: Dataset, rejected: bytes) -> None:
+        """Write rejected.jsonl and dataset.json, which makes the dataset complete."""
+        with storage.catch_write_errors(self.uri):
+            storage.write_atomically(join(self.uri, REJECTED_FILE_NAME), rejected)
+            storage.write_atomically(join(self.uri, FILE_NAME), dataset.to_json().encode())
+
+    def clear(self) -> None:
+        """Remove everything that was written."""
+        with storage.catch_write_errors(self.uri):
+            storage.remove_folder(self._notes_uri)
+        self._remove_stale()
+        self.close()
+
+    def close(self) -> None:
+        """Remove the files that only an unfinished dataset needs."""
+        with storage.catch_write_errors(self.uri):
+            storage.remove_folder(join(self.uri, UNFINISHED))
+
+    def _remove_stale(self) -> None:
+        """Remove files of other datasets and partial files; keep shards that have a note."""
+        uri, notes = self.uri, self._notes_uri
+        with storage.catch_write_errors(uri):
+            # Remove dataset.json first: it must never be next to shards that it does not describe.
+            storage.remove(join(uri, FILE_NAME))
+            storage.remove(join(uri, REJECTED_FILE_NAME))
+            for name, is_folder in storage.list_entries(join(uri, UNFINISHED)):
+                stale = join(uri, UNFINISHED, name)
+                if not is_folder:
+                    if name != _WRITER:
+                        storage.remove(stale)
+                elif stale != notes and not name.startswith(JOB):
+                    storage.remove_folder(stale)
+            storage.make_folder(notes)
+            noted = {name for name, _ in storage.list_entries(notes)}
+            for name in (name for name in noted if name.endswith(".partial")):
+                storage.remove(join(notes, name))
+            for name, _ in storage.list_entries(uri):
+                if is_shard(name) and f"{name}.json" not in noted:
+                    storage.remove(join(uri, name))
+
+    def _note_uri(self, file: str) -> str:
+        return join(self._notes_uri, f"{file}.json")
 
 
 @contextlib.contextmanager
@@ -111,57 +249,6 @@ def _lock(folder: int, uri: str, note: str) -> None:
         return
 
 
-def close_folder(uri: str) -> None:
-    """Remove the files that only an unfinished dataset needs."""
-    with storage.catch_write_errors(uri):
-        storage.remove_folder(join(uri, UNFINISHED))
-
-
-def find_finished(writer: ShardWriter) -> Dataset | None:
-    """Return the dataset if an earlier run of the same plan finished it and it is intact."""
-    try:
-        dataset = load_dataset(writer.output_uri)
-    except InputError:
-        return None
-    rejected = join(writer.output_uri, REJECTED_FILE_NAME)
-    if dataset.creation.get("fingerprint") != writer.fingerprint or not storage.exists(rejected):
-        return None
-    shards = [shard for split in dataset.splits.values() for shard in split.shards]
-    is_damaged = any(find_shard_problem(dataset.shard_uri(shard), shard) for shard in shards)
-    return None if is_damaged else dataset
-
-
-def remove_stale(writer: ShardWriter) -> None:
-    """Remove files of other datasets and partial files; keep shards that have a note."""
-    uri, notes = writer.output_uri, writer.notes_uri
-    with storage.catch_write_errors(uri):
-        # Remove dataset.json first: it must never be next to shards that it does not describe.
-        storage.remove(join(uri, FILE_NAME))
-        storage.remove(join(uri, REJECTED_FILE_NAME))
-        for name, is_folder in storage.list_entries(join(uri, UNFINISHED)):
-            stale = join(uri, UNFINISHED, name)
-            if not is_folder:
-                if name != _WRITER:
-                    storage.remove(stale)
-            elif stale != notes and not name.startswith(JOB):
-                storage.remove_folder(stale)
-        storage.make_folder(notes)
-        noted = {name for name, _ in storage.list_entries(notes)}
-        for name in (name for name in noted if name.endswith(".partial")):
-            storage.remove(join(notes, name))
-        for name, _ in storage.list_entries(uri):
-            if is_shard(name) and f"{name}.json" not in noted:
-                storage.remove(join(uri, name))
-
-
 def is_shard(name: str) -> bool:
     """Return whether a file name is the name of a shard."""
     return bool(_SHARD_NAME.fullmatch(name))
-
-
-def clear(writer: ShardWriter) -> None:
-    """Remove everything that was written."""
-    with storage.catch_write_errors(writer.output_uri):
-        storage.remove_folder(writer.notes_uri)
-        remove_stale(writer)
-    close_folder(writer.output_uri)

@@ -104,10 +104,10 @@ class EngineOptions:
         if not _DATAFLOW_MACHINE.fullmatch(self.dataflow_machine_type):
             raise InputError(
                 f"dataflow_machine_type={self.dataflow_machine_type!r} is not a machine type, "
-                "such as e2-standard-4"
+                f"such as {EngineOptions.dataflow_machine_type}"
             )
         if self.dataflow_subnetwork and not _SUBNETWORK.fullmatch(self.dataflow_subnetwork):
             raise InputError(
                 f"dataflow_subnetwork={self.dataflow_subnetwork!r} is not a subnetwork, such as "
-                "regions/us-central1/subnetworks/default"
+                "regions/REGION/subnetworks/NAME"
             )

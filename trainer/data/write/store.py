@@ -1,8 +1,8 @@
 """A store of records, from which later runs reuse shards that are already written.
 
     store = RecordsStore("gs://bucket/store", conditions)
-    store.list_shards()                     # of the last records under the same conditions
-    copy_shards(writer, {"train-00000-of-00009.tfrecord": shard})
+    store.list_shards(output_uri)           # of the last records under the same conditions
+    copy_shards(folder, {"train-00000-of-00009.tfrecord": shard})
     store.save(records_uri, ...)
 
 The store is a folder that outlives runs. It has a file for each set of conditions, which contains
@@ -26,7 +26,7 @@ import numpy as np
 
 from trainer.data import storage
 from trainer.data.storage import join
-from trainer.data.write.shards import ShardResult, ShardWriter
+from trainer.data.write.output import OutputFolder, ShardResult
 from vertex import checked_json
 from vertex.errors import InputError
 
@@ -60,8 +60,6 @@ class StoredShard:
 class RecordsStore:
     """The last records that were written under the same conditions.
 
-    Raises InputError if the folder can't be written to.
-
     Args:
         uri: folder, local, /gcs/ or gs://; created if missing.
         conditions: everything that determines a record besides the example; JSON-serializable.
@@ -69,23 +67,35 @@ class RecordsStore:
 
     def __init__(self, uri: str, conditions: Any) -> None:
         digest = hashlib.sha256(json.dumps(conditions, sort_keys=True).encode()).hexdigest()
-        self._entry = join(uri, f"{digest[:32]}.json")
-        with storage.catch_write_errors(uri):
-            storage.make_folder(uri)
-            probe = f"{self._entry}.{secrets.token_hex(4)}.probe"
-            storage.write_atomically(probe, b"probe")
-            storage.remove(probe)
+        self._uri, self._file = uri, f"{digest[:32]}.json"
+
+    @property
+    def _entry(self) -> str:
+        return join(self._uri, self._file)
 
     def list_shards(self, output_uri: str) -> list[StoredShard]:
         """Return the stored shards that still exist; none if they are in `output_uri` itself.
 
-        Raise InputError if the store's file can't be read, or `save` did not write it.
+        Raise InputError if the store's file can't be read, or `save` did not write it, or `save`
+        could not write to the folder.
         """
+        with storage.catch_write_errors(self._uri):
+            storage.make_folder(self._uri)
+            probe = f"{self._entry}.{secrets.token_hex(4)}.probe"
+            storage.write_atomically(probe, b"probe")
+            storage.remove(probe)
+        shards = self._read_shards(output_uri)
+        records_uri = shards[0].folder if shards else ""
+        existing = storage.read_ahead(StoredShard.exists, shards, uri=records_uri)
+        return [shard for shard, exists in zip(shards, existing, strict=True) if exists]
+
+    def _read_shards(self, output_uri: str) -> list[StoredShard]:
+        """Return the stored shards; none if they are in `output_uri` itself."""
         try:
             content = checked_json.parse(storage.read(self._entry))
             if content["uri"] == output_uri:
                 return []
-            shards = [
+            return [
                 StoredShard(
                     content["uri"],
                     ShardResult.from_json(entry["result"]),
@@ -99,8 +109,6 @@ class RecordsStore:
             raise InputError(
                 f"{self._entry} is damaged; remove it, and all records are written again"
             ) from None
-        existing = storage.read_ahead(StoredShard.exists, shards, uri=content["uri"])
-        return [shard for shard, exists in zip(shards, existing, strict=True) if exists]
 
     def save(self, records_uri: str, shards: Iterable[tuple[ShardResult, np.ndarray]]) -> None:
         """Save a list of shards, with the identities of their examples, for the next run.
@@ -143,7 +151,7 @@ def find_unchanged(
     return kept, np.isin(examples, covered)
 
 
-def copy_shards(writer: ShardWriter, shards: Mapping[str, StoredShard]) -> list[ShardResult]:
+def copy_shards(folder: OutputFolder, shards: Mapping[str, StoredShard]) -> list[ShardResult]:
     """Copy shards, each to its new file name, unless an earlier run has copied them.
 
     Raise InputError if the output can't be written, or a shard is damaged.
@@ -159,7 +167,7 @@ def copy_shards(writer: ShardWriter, shards: Mapping[str, StoredShard]) -> list[
                 raise InputError(f"{stored.uri} is damaged; remove it to have it written again")
             return result
 
-        return result if writer.find_result(file) == result else writer.place(file, copy)
+        return result if folder.find_result(file) == result else folder.place(file, copy)
 
     return list(storage.read_ahead(copy_shard, shards.items(), threads=_COPIES))
 

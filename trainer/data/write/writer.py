@@ -7,7 +7,6 @@ missing, and produces the same bytes.
 """
 
 import contextlib
-import dataclasses
 import time
 from collections.abc import Callable, Generator
 
@@ -15,14 +14,15 @@ from trainer.data.dataset_warnings import describe_rejections, list_warnings
 from trainer.data.schema import IMAGES, Dataset
 from trainer.data.sources import parse_source
 from trainer.data.totals import Totals
-from trainer.data.write import checks, manifest, output
+from trainer.data.write import checks, manifest
 from trainer.data.write.beam_engine import BeamEngine
 from trainer.data.write.layout import Layout
 from trainer.data.write.open_images import OpenImages
 from trainer.data.write.open_source import OpenSource
 from trainer.data.write.open_table import OpenTable, find_columns
+from trainer.data.write.output import OutputFolder, ShardResult, locked
 from trainer.data.write.record_options import RecordOptions
-from trainer.data.write.shards import ShardResult, ShardWriter
+from trainer.data.write.shards import ShardWriter
 from trainer.data.write.store import RecordsStore, copy_shards
 from trainer.effects import check_effects
 from trainer.process_pool import Processes, available_cores
@@ -65,17 +65,18 @@ def create_tfrecords(
     """
     check_effects(options)
     source = open_source(options)
+    folder = OutputFolder(output_uri)
     checks.check_apart(source.location, output_uri)
     if engine:
         engine.check(source, output_uri)
     started = time.monotonic()
-    with output.locked(output_uri, options.source) as check:
+    with locked(output_uri, options.source) as check:
         if engine:
             dataset = engine.create(source, output_uri, check, progress)
         else:
             with Processes() as processes:
-                dataset = _create(source, output_uri, progress, processes, check)
-        output.close_folder(output_uri)
+                dataset = _create(source, folder, progress, processes, check)
+        folder.close()
     progress(_format_summary(dataset, time.monotonic() - started, source.unit))
     if contradictions := dataset.creation.get("contradictions"):
         pairs = "; ".join(" = ".join(pair) for pair in contradictions["first"])
@@ -93,7 +94,7 @@ def create_tfrecords(
 
 def _create(
     source: OpenSource,
-    output_uri: str,
+    folder: OutputFolder,
     progress: Callable[[str], None],
     processes: Processes,
     check: Callable[[], None],
@@ -102,19 +103,18 @@ def _create(
 
     `check` raises if another writer has taken the folder.
     """
-    store = None
+    store = stored = None
     if source.options.records_store:
         conditions = manifest.describe_conditions(source)
         store = RecordsStore(source.options.records_store, conditions)
+        stored = store.list_shards(folder.uri)
     listing = ProgressLines("create_tfrecords", source.unit, emit=progress)
     totals, rows = source.plan(listing, processes)
-    writer, dataset = manifest.begin(source, totals, output_uri, rows)
+    writer, dataset = manifest.begin(source, totals, folder, rows)
     if dataset is None:
-        stored = store.list_shards(output_uri) if store else None
         layout = Layout(rows, totals, source, stored)
-        writer = dataclasses.replace(writer, fingerprint=layout.fingerprint(writer.fingerprint))
-        output.remove_stale(writer)
-        results = copy_shards(writer, layout.kept)
+        folder.begin(layout.fingerprint(writer.creation["fingerprint"]))
+        results = copy_shards(folder, layout.kept)
         if store:
             examples = formats.number_of(layout.examples, source.unit)
             progress(
@@ -126,7 +126,7 @@ def _create(
         dataset = manifest.finish(writer, totals, results)
         if store:
             identities = layout.compute_identities()
-            store.save(output_uri, [(result, identities[result.shard.file]) for result in results])
+            store.save(folder.uri, [(result, identities[result.shard.file]) for result in results])
     return dataset
 
 

@@ -18,12 +18,12 @@ _WRONG_USAGE = 2
 _KFP_EXECUTOR = "kfp.dsl.executor_main"
 
 
-def replace_executor(command: Sequence[str]) -> list[str]:
+def replace_executor(command: Sequence[str], module: str = __name__) -> list[str]:
     """Return a component's command with this module in place of KFP's executor.
 
     A command that contains the component's source names the executor in a shell script.
     """
-    return [word.replace(_KFP_EXECUTOR, __name__) for word in command]
+    return [word.replace(_KFP_EXECUTOR, module) for word in command]
 
 
 def main() -> int:

@@ -121,6 +121,9 @@ class PipelineEngine:
         parent = parent_of(job.name)
         context = f"{parent}/metadataStores/default/contexts/{id_of(job.name)}"
         job.job_detail.pipeline_run_context.name = context
+        if name := job.pipeline_spec.get("pipelineInfo", {}).get("name"):
+            context = f"{parent}/metadataStores/default/contexts/{name}"
+            job.job_detail.pipeline_context.name = context
         run, future = self._runs.get(job.name, (None, None))
         if run is None or future is None:
             # The emulator was killed while the job ran.

@@ -1,6 +1,7 @@
 """The processes of a run's tasks: containers of components, and Google's launchers of jobs."""
 
 import dataclasses
+import itertools
 import json
 import os
 import pathlib
@@ -8,15 +9,22 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from vertex.emulator.background_jobs import BackgroundJob, BackgroundJobs
 from vertex.emulator.containers import Containers
 from vertex.emulator.engine import bucket_executor
-from vertex.emulator.environment import Program, child_environment, run_command
+from vertex.emulator.engine.task_environments import TaskEnvironment, split_installs
+from vertex.emulator.environment import (
+    Program,
+    child_environment,
+    importing_vertex,
+    run_command,
+)
 from vertex.emulator.processes import Guardian, Process
 from vertex.emulator.server import Emulator
+from vertex.errors import InputError
 from vertex.facts.jobs import RUN_LABEL, TASK_LABEL
 from vertex.facts.json_numbers import Json
 
@@ -25,6 +33,7 @@ LAUNCHERS = {
     for kind in ("custom_job", "batch_prediction_job", "hyperparameter_tuning_job")
 }
 """Google's modules that create a job on Vertex AI and wait for its end."""
+_LAUNCHER_PACKAGE = "google_cloud_pipeline_components.container."
 MAIL_MODULE = "google_cloud_pipeline_components.container.v1.vertex_notification_email.executor"
 _CANCEL_GRACE_SECONDS = 10.0
 _LAUNCHER = [sys.executable, "-u", "-m", "vertex.emulator.engine.launcher"]
@@ -62,6 +71,8 @@ class TaskProcesses:
         self.cancelled, self.killed = threading.Event(), threading.Event()
         executors = self.spec.get("deploymentSpec", {}).get("executors", {}).values()
         commands = [executor.get("container", {}).get("command", []) for executor in executors]
+        if not self.services.emulator.task_variables:
+            check_launchers(commands)
         # Of the first launcher that a task needs, a process is started early: its imports take
         # less time than the first tasks.
         self._launcher = next(filter(None, map(find_launcher, commands)), "")
@@ -98,6 +109,9 @@ class TaskProcesses:
         if MAIL_MODULE in command:
             log.write_text("Nothing is sent: e-mails are a service of Vertex AI\n")
             return 0
+        installs, rest = split_installs(command)
+        if installs and not self.services.containers:
+            return self._execute_isolated(TaskEnvironment(installs, image), rest, variables, log)
         earlier = self.jobs_of(task)  # of attempts that failed
         with self._lock:
             if stop.is_set():
@@ -119,6 +133,39 @@ class TaskProcesses:
         # A launcher that receives SIGTERM cancels its job and exits with 0.
         failed = any(job.state != "SUCCEEDED" for job in launched)
         return process.returncode or int(failed)
+
+    def _execute_isolated(
+        self, environment: TaskEnvironment, command: list[str], variables: Json, log: pathlib.Path
+    ) -> int | None:
+        """Run a task in an environment and a working folder of its own."""
+        with tempfile.TemporaryDirectory(prefix="task-") as folder:
+            with environment.locked():
+                if not environment.is_ready:
+                    code = self._run(environment.creation(), folder, {}, log)
+                    if code != 0:
+                        return code
+                    environment.mark_ready()
+            if self.in_bucket:
+                command = bucket_executor.replace_executor(command, "bucket_executor")
+                variables = {**variables, bucket_executor.FOLDER_VARIABLE: f"{folder}/gcs"}
+            return self._run(environment.program(command), folder, variables, log)
+
+    def _run(self, program: Program, folder: str, variables: Json, log: pathlib.Path) -> int | None:
+        """Run a program in a folder; return its exit code, None if the run was cancelled."""
+        with self._lock:
+            if self.cancelled.is_set():
+                return None
+            process = Process(
+                program.command,
+                environment={**program.environment, **self._variables, **variables, "HOME": folder},
+                log=log,
+                guardian=self.services.guardian,
+                folder=folder,
+            )
+            self._running.append(process)
+        process.finished.wait()
+        self._running.remove(process)
+        return None if self.cancelled.is_set() else process.returncode
 
     def jobs_of(self, task: str = "") -> list[BackgroundJob]:
         """Return the jobs that a task of the run has launched, or all of the run's tasks."""
@@ -178,9 +225,10 @@ class TaskProcesses:
             folder = tempfile.mkdtemp(prefix="gcs-")
             variables = {**variables, bucket_executor.FOLDER_VARIABLE: folder}
         program = self.services.program(image, command)
+        environment = {**program.environment, **variables}
         return Process(
             program.command,
-            environment={**program.environment, **variables},
+            environment=importing_vertex(environment) if self.in_bucket else environment,
             log=log,
             guardian=self.services.guardian,
         )
@@ -212,7 +260,7 @@ class TaskProcesses:
     def _start_launcher(self, launcher: str) -> Process:
         return Process(
             [*_LAUNCHER, launcher],
-            environment={**child_environment(), **self._variables},
+            environment=importing_vertex({**child_environment(), **self._variables}),
             log=self.logs / "launcher.log",
             guardian=self.services.guardian,
             stdin=subprocess.PIPE,
@@ -227,6 +275,17 @@ def label_of(task: str) -> str:
 def find_launcher(command: Sequence[str]) -> str:
     """Return Google's module that a command runs to launch a job; empty if it runs none."""
     return next((word for word in command if word in LAUNCHERS), "")
+
+
+def check_launchers(commands: Iterable[Sequence[str]]) -> None:
+    """Raise InputError for a module of Google's that would call Google Cloud itself."""
+    for word in itertools.chain.from_iterable(commands):
+        if word.startswith(_LAUNCHER_PACKAGE) and word not in (*LAUNCHERS, MAIL_MODULE):
+            name = word.removeprefix(_LAUNCHER_PACKAGE)
+            raise InputError(
+                f"a task runs Google's {name}, which calls Google Cloud, so it isn't run here; "
+                "submit the pipeline to the emulator, which answers for Google Cloud"
+            )
 
 
 def link_artifacts(folder: pathlib.Path, outputs: Json) -> None:

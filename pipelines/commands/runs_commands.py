@@ -1,7 +1,8 @@
-"""The command `runs`: list the runs on this machine and on Vertex AI, or compare two of them."""
+"""The commands `runs`, `status`, `logs`, `cancel` and `tensorboard`: runs that have started."""
 
 import os
 import pathlib
+import sys
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -12,15 +13,18 @@ from pipelines import api
 from pipelines.commands.arguments import (
     RUNS,
     GivenSettings,
+    Rates,
     RecipeFilter,
     RunsDirectory,
     with_settings,
 )
+from pipelines.local.local_programs import QUIET, component_environment
 from pipelines.printing import Console, make_cell, say, show_table
-from pipelines.runs import run_folders
-from pipelines.runs.run import Run, Trial
-from pipelines.runs.this_machine import read_search
-from pipelines.runs.trial_rows import format_trial
+from pipelines.runs import run_folders, screens
+from pipelines.runs.live_view import format_trial
+from pipelines.runs.run import Run, SearchTrial
+from pipelines.runs.this_machine import read_batches, read_search
+from trainer.data.storage import is_object
 from vertex.client.cloud_errors import CloudError, is_refused
 from vertex.errors import InputError, one_line
 from vertex.formats import clock, count, decimal
@@ -32,7 +36,7 @@ _COLORS = {
     "CANCELLED": "yellow",
     "RUNNING": "blue",
 }
-LISTED = 20
+_LISTED = 20
 """Default number of runs that are listed."""
 _METRICS = ("accuracy", "r2", "example_f1", "roc_auc", "log_loss")
 _WIDE, _NARROW = 39, 26
@@ -45,6 +49,25 @@ _TRIALS = 3
 _LONGEST_VALUE = 24
 _CONTEXT = 8
 """Characters before the first difference of two values that are cut."""
+_LATEST = "A run that `runs` lists, or latest: the last run started on this machine"
+_RunName = Annotated[str, typer.Argument(metavar="RUN", help="A run that `runs` lists.")]
+# Ctrl-C ends the process without an exception: Python drops a KeyboardInterrupt in a callback,
+# such as the one that runs when a thread of the server is deleted. `notf` is TensorBoard's own
+# switch to run without TensorFlow, which takes seconds to import and logs a lot.
+_PROGRAM = """
+import os, signal, sys, types
+
+def end(*_):
+    if "main" in globals():  # Else TensorBoard is still being imported.
+        manager.remove_info_file()
+    os._exit(0)
+
+signal.signal(signal.SIGINT, end)
+sys.modules["tensorboard.compat.notf"] = types.ModuleType("notf")
+from tensorboard import manager
+from tensorboard import main
+main.run_main()
+"""
 
 
 @with_settings
@@ -57,7 +80,7 @@ def runs(
         ),
     ] = None,
     recipe: RecipeFilter = None,
-    limit: Annotated[int, typer.Option(min=1, help="Largest number of runs to list.")] = LISTED,
+    limit: Annotated[int, typer.Option(min=1, help="Largest number of runs to list.")] = _LISTED,
     runs_directory: RunsDirectory = None,
 ) -> None:
     """List the runs on this machine and on Vertex AI, the latest first, or compare two of them."""
@@ -71,10 +94,10 @@ def runs(
         on_vertex = first.on_vertex or second.on_vertex
         _compare(first, second, folder, settings.connect().storage if on_vertex else None)
         return
-    list_runs(folder, settings, recipe or "", limit)
+    _list_runs(folder, settings, recipe or "", limit)
 
 
-def list_runs(folder: pathlib.Path, settings: GivenSettings, recipe: str, limit: int) -> None:
+def _list_runs(folder: pathlib.Path, settings: GivenSettings, recipe: str, limit: int) -> None:
     """Print the runs of a folder and of the settings' project, if any.
 
     Raises CloudError, after the runs on this machine, if Google Cloud refuses to list the others.
@@ -121,7 +144,7 @@ def list_runs(folder: pathlib.Path, settings: GivenSettings, recipe: str, limit:
         raise failure
 
 
-def _show(run: Run, before: Run | None, trials: Sequence[Trial], width: int) -> None:
+def _show(run: Run, before: Run | None, trials: Sequence[SearchTrial], width: int) -> None:
     """Print a run: a line with its state and result, and one with its recipe and changes."""
     console = Console()
     line = make_cell(f"{run.name:<{width}}  ")
@@ -162,18 +185,17 @@ def _format_metrics(run: Run, *, is_narrow: bool) -> str:
 
 def _describe_changes(run: Run, before: Run | None) -> str:
     """Describe the parameters that differ from those of the previous run."""
-    from pipelines.runs.run_comparison import find_differing_parameters, format_value
+    from pipelines.runs.run_comparison import find_differing_parameters
 
     if before is None:
         return ""
     changed = find_differing_parameters(before, run)
     texts = []
     for name, old, new in changed[:_CHANGES]:
-        values = [format_value(new), format_value(old)]
-        now, was = map(_shorten, values)
+        now, was = _shorten(new), _shorten(old)
         if now == was:  # They differ where they are cut.
-            start = len(os.path.commonprefix(values)) - _CONTEXT  # noqa: RUF071
-            now, was = (_shorten(f"...{value[start:]}") for value in values)
+            start = len(os.path.commonprefix([new, old])) - _CONTEXT  # noqa: RUF071
+            now, was = (_shorten(f"...{value[start:]}") for value in (new, old))
         texts.append(f"{name}={now} (was {was})")
     if len(changed) > _CHANGES:
         texts.append(f"{len(changed) - _CHANGES} more")
@@ -189,14 +211,118 @@ def _compare(first: Run, second: Run, folder: pathlib.Path, client: Any) -> None
     from pipelines.runs import comparison_page, run_comparison
 
     compared = run_comparison.compare(first, second, client)
-    shown = run_comparison.format_value
-    parameters = [(name, shown(old), shown(new)) for name, old, new in compared.parameters]
     metrics = [(name, str(old), str(new)) for name, old, new in compared.metrics]
-    show_table(("Parameter", first.name, second.name), parameters)
-    say("" if parameters else "no parameters differ\n")
+    show_table(("Parameter", first.name, second.name), compared.parameters)
+    say("" if compared.parameters else "no parameters differ\n")
     show_table(("Metric", first.name, second.name), metrics)
     say("")
     folder.mkdir(exist_ok=True)
     page = folder / f"{first.name}--{second.name}.html".replace("/", "-")  # of trials
     comparison_page.write(page, compared)
     say(*compared.verdicts, f"page  {page}")
+
+
+@with_settings
+def status(
+    settings: GivenSettings,
+    run: Annotated[
+        str,
+        typer.Argument(metavar="RUN", help=f"{_LATEST}; default: list all."),
+    ] = "",
+    recipe: RecipeFilter = None,
+    rate: Rates = None,
+    runs_directory: RunsDirectory = None,
+) -> None:
+    """List the runs, or show one: its tasks, its training job and its cost on Vertex AI."""
+    from vertex.machines import price_table
+
+    rates = price_table.parse_rates(rate or [])
+    folder = runs_directory or RUNS
+    if not run:
+        _list_runs(folder, settings, recipe or "", _LISTED)
+        return
+    backend = api.find_backend(run, folder, settings.load, rates)
+    found = backend.fetch(run)
+    batches = [] if found.on_vertex else read_batches(found)
+    screens.show_status(found, backend, batches)
+
+
+@with_settings
+def cancel(settings: GivenSettings, run: _RunName, runs_directory: RunsDirectory = None) -> None:
+    """Cancel a run and its training job."""
+    api.find_backend(run, runs_directory or RUNS, settings.load).cancel(run)
+    say(f"{run} is being cancelled")
+
+
+@with_settings
+def logs(
+    settings: GivenSettings,
+    run: Annotated[str, typer.Argument(metavar="RUN", help=f"{_LATEST}.")],
+    replica: Annotated[
+        str | None,
+        typer.Option(
+            help="Show every line of this replica, such as workerpool1-0; all: of every replica; "
+            "default: the replica that failed, without TensorFlow's own messages."
+        ),
+    ] = None,
+    lines: Annotated[
+        int, typer.Option(min=1, max=1000, help="Number of lines to show, from the end.")
+    ] = 50,
+    runs_directory: RunsDirectory = None,
+) -> None:
+    """Show the last log lines of a run: of the replica that failed, or of the training job."""
+    backend = api.find_backend(run, runs_directory or RUNS, settings.load)
+    found = backend.fetch(run)
+    error = found.error if replica is None else ""
+    if error:
+        say(f"error: {error}")
+    shown = backend.read_log(found, replica, lines)
+    say(*(line for line in shown if not (error and error.endswith(line.removeprefix("error: ")))))
+
+
+def tensorboard(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="RECIPE|RUN",
+            help="Show these runs, or the runs of these recipes; default: all on this machine.",
+        ),
+    ] = None,
+    runs_directory: RunsDirectory = None,
+) -> None:
+    """Show the learning curves of runs on this machine in TensorBoard, until Ctrl-C."""
+    folder = runs_directory or RUNS
+    runs = _choose_runs(folder, names or [])
+    # Paths are relative to the folder of runs, because its name may contain a comma.
+    directories = [f"{run.name}:{os.path.relpath(f'{run.training}/logs', folder)}" for run in runs]
+    flags = [f"--logdir_spec={','.join(directories)}", "--host=127.0.0.1", "--port=default"]
+    say(f"{count(len(runs), 'run')} in TensorBoard (without TensorFlow); Ctrl-C ends it")
+    sys.stdout.flush()
+    os.chdir(folder)
+    # Replace this process: TensorBoard gets its signals, and no child can outlive it.
+    command = [sys.executable, "-c", _PROGRAM, *flags]
+    os.execve(sys.executable, command, {**component_environment(), **QUIET})  # noqa: S606
+
+
+def _choose_runs(folder: pathlib.Path, names: Sequence[str]) -> list[Run]:
+    """Return the named runs that have logs, without duplicates; raise InputError if none has."""
+    chosen: dict[str, Run] = {}
+    unreadable: list[str] = []
+    for name in names:
+        if run_folders.is_local(folder, name):
+            runs = [run_folders.load_by_name(folder, name)]
+        else:
+            runs = run_folders.list_runs(folder, name, unreadable)
+            if not runs:
+                raise InputError(
+                    f"{name!r} is neither a run nor a recipe with readable runs in the folder "
+                    f"{folder}; `python -m pipelines runs` lists the runs"
+                )
+        chosen.update((run.name, run) for run in runs)
+    runs = list(chosen.values()) if names else run_folders.list_runs(folder, "", unreadable)
+    say(*(f"not shown: {error}" for error in dict.fromkeys(unreadable)))
+    logged = [run for run in runs if pathlib.Path(run.training, "logs").is_dir()]
+    if not logged:
+        elsewhere = " on this machine" if any(is_object(run.training) for run in runs) else ""
+        raise InputError(f"no run in the folder {folder} has TensorBoard logs{elsewhere} yet")
+    return logged

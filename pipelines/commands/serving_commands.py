@@ -1,24 +1,36 @@
-"""The command `predict`: predict images or rows with the local champion, or with a server."""
+"""The commands `serve`, `predict` and `monitor`: predictions, and drift of their requests."""
 
 import json
 import os
 import re
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
 
 import typer
 
 from pipelines import instance_files
 from pipelines import recipe as recipes
-from pipelines.commands.arguments import RUNS, ModelName, RecipeName, RunsDirectory
-from pipelines.printing import show_table
+from pipelines.commands.arguments import (
+    RUNS,
+    ModelName,
+    RecipeName,
+    RunsDirectory,
+    load_table_recipe,
+)
+from pipelines.local.local_programs import component_environment
+from pipelines.printing import say, show_table
 from trainer import quiet
 from trainer.data.schema import find_training_data
 from trainer.data.tables.columns import list_columns
-from trainer.serving import PREDICT_ROUTE
-from vertex.errors import InputError
+from trainer.serving import LOG_VARIABLE, PORT, PREDICT_ROUTE, VERSION_VARIABLE
+from vertex.errors import InputError, escape_controls
+from vertex.formats import count
+
+if TYPE_CHECKING:
+    from trainer.evaluation.drift import Drifts
 
 Ask = Callable[[list[Any]], dict[str, Any]]
 """A function that maps instances to the body of the response: predictions, or an error."""
@@ -29,6 +41,45 @@ _BODY_BYTES = 1_500_000
 _SHOWN = 5
 _SECONDS = 60.0
 _EXAMPLE = "http://127.0.0.1:8080"
+# In two lines, which leave 35 of 80 characters for the name of a column.
+TITLES = ("Index", "By\nchance", "Distance", "Missing\nbefore", "Missing\nnow")
+
+
+def serve(
+    recipe: RecipeName,
+    port: Annotated[
+        int, typer.Option(min=0, max=65_535, help="Port on 127.0.0.1; 0: any free port.")
+    ] = PORT,
+    log: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Append requests to a file, up to 64 MB, which `monitor` reads; only for models "
+            "of tables.",
+            show_default=False,
+        ),
+    ] = None,
+    model_name: ModelName = None,
+    runs_directory: RunsDirectory = None,
+) -> None:
+    """Serve a recipe's champion on this machine until Ctrl-C, as the serving image does."""
+    from pipelines.local import local_registry
+
+    if log is not None:
+        load_table_recipe(recipe, "--log")
+    directory = runs_directory or RUNS
+    version = local_registry.fetch_champion(recipe, model_name, directory)
+    say(f"loading {version.name}; Ctrl-C ends the server")
+    environment = {
+        **component_environment(),
+        "AIP_STORAGE_URI": version.artifact_uri,
+        "AIP_HTTP_PORT": str(port),
+        VERSION_VARIABLE: version.name,
+        LOG_VARIABLE: log or "",
+    }
+    sys.stdout.flush()
+    # Replace this process: the server gets its signals, and no child can outlive it.
+    os.execve(sys.executable, [sys.executable, "-m", "trainer.serving"], environment)  # noqa: S606
 
 
 def predict(
@@ -210,3 +261,65 @@ def _parse_predictions(body: dict[str, Any], names: Sequence[str]) -> list[dict[
     )
     more = len(refused) - _SHOWN
     raise InputError(listed + (f"; and {more} more" if more > 0 else ""))
+
+
+def monitor(
+    recipe: RecipeName,
+    log: Annotated[str, typer.Argument(metavar="LOG", help="File that `serve --log` wrote.")],
+    threshold: Annotated[
+        float,
+        typer.Option(
+            min=0.02,
+            help="Population stability index above which a column has drifted; by convention 0.1 "
+            "is small and 0.25 large.",
+        ),
+    ] = 0.1,
+    model_name: ModelName = None,
+    runs_directory: RunsDirectory = None,
+) -> None:
+    """Compare the requests to a recipe's champion with its training data, column by column.
+
+    The exit code is 1 if a column has drifted by more than the threshold and by more than chance.
+    """
+    from pipelines.local import local_registry
+
+    load_table_recipe(recipe, "monitor")
+    directory = runs_directory or RUNS
+    version = local_registry.fetch_champion(recipe, model_name, directory)
+    quiet.import_tensorflow()
+    from pipelines import request_drift
+    from trainer.data import schema, storage
+    from trainer.serving import request_log
+
+    before = schema.load_dataset(storage.join(version.artifact_uri, schema.EXTRA_ASSETS))
+    drifts, total = request_drift.measure(before, request_log.read(log))
+    rows = []
+    for column in drifts.columns:
+        figures = (f"{figure:.3f}" for figure in (column.index, column.noise, column.distance))
+        rows.append((column.name, *figures, *(f"{share:.1%}" for share in column.missing)))
+    show_table(("Column", *TITLES), rows, right=TITLES)
+    say(
+        f"{count(total, 'request')} compared with the training data of {version.name}, "
+        f"threshold {threshold:g}: " + escape_controls("; ".join(_describe(drifts, threshold)))
+    )
+    if any(column.exceeds(threshold) for column in drifts.columns):
+        raise typer.Exit(1)
+
+
+def _describe(drifts: "Drifts", threshold: float) -> Iterator[str]:
+    """Yield what is known about the columns: which have drifted, and which can't be judged."""
+    drifted = [column for column in drifts.columns if column.exceeds(threshold)]
+    if drifted:
+        yield "drift in " + ", ".join(f"{column.name} {column.index:.2f}" for column in drifted)
+    unknown = []
+    for column in drifts.columns:
+        if column.noise > threshold and column not in drifted:
+            needed = column.count_needed_rows(threshold)
+            enough = f"at least {needed:,}" if needed else "too few training rows, too"
+            unknown.append(f"{column.name} ({enough})")
+    if steady := len(drifts.columns) - len(drifted) - len(unknown):
+        yield f"no drift in {count(steady, 'column')}"
+    if unknown:
+        yield f"too few rows to tell for {', '.join(unknown)}"
+    if drifts.not_compared:
+        yield drifts.format_not_compared()

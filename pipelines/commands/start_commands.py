@@ -1,4 +1,4 @@
-"""The command `run`: run a recipe on Vertex AI or on this machine, or resume a run."""
+"""The commands `run` and `tune`: run a recipe on Vertex AI or on this machine."""
 
 import functools
 from collections.abc import Mapping
@@ -8,6 +8,7 @@ import typer
 
 from pipelines import api, startup
 from pipelines.commands.arguments import (
+    BatchInput,
     GivenSettings,
     RecipeName,
     RunsDirectory,
@@ -39,15 +40,6 @@ _InContainers = Annotated[
         help="With --local: run components and replicas in containers of the pipeline's image.",
     ),
 ]
-BatchInput = Annotated[
-    str | None,
-    typer.Option(
-        "--batch",
-        metavar="INPUT",
-        help="Predict with the champion instead of training. INPUT is .jsonl, .csv or .tfrecord "
-        "files, a .txt file that lists images, or bq://PROJECT.DATASET.TABLE.",
-    ),
-]
 _Cache = Annotated[
     bool | None,
     typer.Option(
@@ -57,6 +49,9 @@ _Cache = Annotated[
     ),
 ]
 _Name = Annotated[str | None, typer.Option(help="Name of the run; default: <recipe>-<time>.")]
+_Detach = Annotated[
+    bool, typer.Option("--detach", help="Start the run without waiting for its end.")
+]
 
 
 @with_settings
@@ -71,9 +66,7 @@ def run_recipe(
     set_: SetOptions = None,
     cache: _Cache = None,
     name: _Name = None,
-    detach: Annotated[
-        bool, typer.Option("--detach", help="Start the run without waiting for its end.")
-    ] = False,
+    detach: _Detach = False,
     runs_directory: RunsDirectory = None,
 ) -> int:
     """Compile a recipe to build/<recipe>.yaml and run it, on Vertex AI or on this machine."""
@@ -183,3 +176,42 @@ def _choose_root(settings: GivenSettings, vertex_options: list[str], in_containe
     if root and in_containers:
         raise InputError("--pipeline-root excludes --in-containers: containers have no credentials")
     return root
+
+
+@with_settings
+def tune_recipe(
+    settings: GivenSettings,
+    recipe: RecipeName,
+    local: Annotated[bool, typer.Option("--local", help="Search on this machine.")] = False,
+    trials: Annotated[int | None, typer.Option(help="Number of trials.")] = None,
+    parallel: Annotated[
+        int | None, typer.Option(help="Number of trials that run in parallel.")
+    ] = None,
+    search: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--search", metavar="NAME=VALUE", help="Option of the recipe's `search` table."
+        ),
+    ] = None,
+    set_: SetOptions = None,
+    name: _Name = None,
+    detach: _Detach = False,
+    runs_directory: RunsDirectory = None,
+) -> int:
+    """Search for hyperparameters as the recipe's `search` table says, and train with the best.
+
+    The name of the search is RECIPE-search: give it to `compile`, `schedule` and `run --resume`.
+    """
+    changes: dict[str, Any] = parse_values(search, option="--search")
+    counts = {"trials": trials, "parallel": parallel}
+    changes |= {name: value for name, value in counts.items() if value is not None}
+    values = parse_values(set_)
+    loaded = api.load(recipe).as_search(changes, values)
+    if local:
+        if detach or settings.options():
+            raise InputError("--detach and settings of Vertex AI exclude --local; leave them out")
+        directory = runs_folder(runs_directory, local=True)
+        ended = api.run(loaded, values, runs_directory=directory, name=name or "", origin="--set")
+        return startup.exit_code(ended.state)
+    options: dict[str, Any] = {"cache": None, "name": name or "", "detach": detach}
+    return start_on_vertex(settings.load(), loaded, values, batch=False, **options)
