@@ -53,7 +53,11 @@ class PipelineEngine:
         }
 
     def start(self, job: Any) -> None:
-        """Start a PENDING job."""
+        """Start a PENDING job; name its contexts, which clients look for while it runs."""
+        contexts = f"{parent_of(job.name)}/metadataStores/default/contexts"
+        job.job_detail.pipeline_run_context.name = f"{contexts}/{id_of(job.name)}"
+        if name := job.pipeline_spec.get("pipelineInfo", {}).get("name"):
+            job.job_detail.pipeline_context.name = f"{contexts}/{name}"
         document = to_json(job)
         _, project, _, location, _, job_id = job.name.split("/")
         directory = self.folder / "runs" / f"{job_id}.{location}.{project}"
@@ -119,11 +123,6 @@ class PipelineEngine:
     def update(self, job: Any) -> None:
         """Update a job's state, times, error and job_detail."""
         parent = parent_of(job.name)
-        context = f"{parent}/metadataStores/default/contexts/{id_of(job.name)}"
-        job.job_detail.pipeline_run_context.name = context
-        if name := job.pipeline_spec.get("pipelineInfo", {}).get("name"):
-            context = f"{parent}/metadataStores/default/contexts/{name}"
-            job.job_detail.pipeline_context.name = context
         run, future = self._runs.get(job.name, (None, None))
         if run is None or future is None:
             # The emulator was killed while the job ran.

@@ -28,7 +28,7 @@ def describe_tasks(
     The first is the pipeline itself, whose outputs are the run's.
 
     Args:
-        executions: name of the run's execution in the metadata store, prefix of the others'.
+        executions: prefix of the names of their executions in the metadata store.
         is_over: whether the run has ended.
         explain: returns why the run failed.
         to_uri: returns the URI of an artifact's path.
@@ -48,8 +48,10 @@ def describe_tasks(
         for name, moment in (("startTime", task.started), ("endTime", task.ended)):
             if moment:
                 detail[name] = clock.at(moment).isoformat()
+        kind = "DagExecution" if task.is_group else "ContainerExecution"
         detail["execution"] = {
-            "name": f"{executions}-{task.path.replace('/', '-')}".removesuffix("-"),
+            "name": f"{executions}-{task.path.replace('/', '-') or 'run'}",
+            "schemaTitle": f"system.{'Run' if task is run.root else kind}",
             "metadata": _describe_parameters(run, task),
         }
         if task.state == "FAILED" and (task.error or not task.is_group):
