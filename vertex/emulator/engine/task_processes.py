@@ -111,7 +111,8 @@ class TaskProcesses:
             return 0
         installs, rest = split_installs(command)
         if installs and not self.services.containers:
-            return self._execute_isolated(TaskEnvironment(installs, image), rest, variables, log)
+            environment = TaskEnvironment(installs, image)
+            return self._execute_isolated(environment, rest, variables, log, stop)
         earlier = self.jobs_of(task)  # of attempts that failed
         with self._lock:
             if stop.is_set():
@@ -135,25 +136,37 @@ class TaskProcesses:
         return process.returncode or int(failed)
 
     def _execute_isolated(
-        self, environment: TaskEnvironment, command: list[str], variables: Json, log: pathlib.Path
+        self,
+        environment: TaskEnvironment,
+        command: list[str],
+        variables: Json,
+        log: pathlib.Path,
+        stop: threading.Event,
     ) -> int | None:
-        """Run a task in an environment and a working folder of its own."""
+        """Run a task in an environment and a working folder of its own, unless it is to stop."""
         with tempfile.TemporaryDirectory(prefix="task-") as folder:
             with environment.locked():
                 if not environment.is_ready:
-                    code = self._run(environment.creation(), folder, {}, log)
+                    code = self._run(environment.creation(), folder, {}, log, stop)
                     if code != 0:
                         return code
                     environment.mark_ready()
             if self.in_bucket:
                 command = bucket_executor.replace_executor(command, "bucket_executor")
                 variables = {**variables, bucket_executor.FOLDER_VARIABLE: f"{folder}/gcs"}
-            return self._run(environment.program(command), folder, variables, log)
+            return self._run(environment.program(command), folder, variables, log, stop)
 
-    def _run(self, program: Program, folder: str, variables: Json, log: pathlib.Path) -> int | None:
-        """Run a program in a folder; return its exit code, None if the run was cancelled."""
+    def _run(
+        self,
+        program: Program,
+        folder: str,
+        variables: Json,
+        log: pathlib.Path,
+        stop: threading.Event,
+    ) -> int | None:
+        """Run a program in a folder; return its exit code, None if it was stopped."""
         with self._lock:
-            if self.cancelled.is_set():
+            if stop.is_set():
                 return None
             process = Process(
                 program.command,
@@ -165,7 +178,7 @@ class TaskProcesses:
             self._running.append(process)
         process.finished.wait()
         self._running.remove(process)
-        return None if self.cancelled.is_set() else process.returncode
+        return None if stop.is_set() else process.returncode
 
     def jobs_of(self, task: str = "") -> list[BackgroundJob]:
         """Return the jobs that a task of the run has launched, or all of the run's tasks."""
