@@ -45,6 +45,7 @@ from vertex.emulator.containers import Containers
 from vertex.emulator.engine.output_cache import Journal
 from vertex.emulator.engine.pipeline_run import PipelineRun, run_in_thread
 from vertex.emulator.engine.placeholders import make_constants
+from vertex.emulator.engine.spec_rules import check_spec
 from vertex.emulator.engine.task_processes import Services, TaskProcesses
 from vertex.emulator.fork_server import ForkServer
 from vertex.emulator.http_rules import to_json
@@ -87,6 +88,7 @@ def run(
         root=root.rstrip("/"),
         code=code_digest(),
     )
+    check_spec(pipeline.content)
     container_engine = find_engine(pipeline.image) if in_containers else ""
     directory = folders.make(runs_directory, pipeline.path, record.root, name)
     with locked(directory) as lock:

@@ -227,14 +227,17 @@ def _to_snake_case(value: Any) -> Any:
 
 
 def _read_tasks(job: Mapping[str, Any]) -> Iterator[TaskDetail]:
-    """Yield the tasks of a run in the order in which they started, without groups of tasks."""
+    """Yield the tasks of a run in the order in which they started, without groups of tasks.
+
+    The pipeline itself is a group, also before its first task has started.
+    """
     details = job.get("jobDetail", {}).get("taskDetails", [])
     by_id = {detail["taskId"]: detail for detail in details}
     groups = {detail.get("parentTaskId") for detail in details}
     names = _display_names(job.get("pipelineSpec", {}))
     is_complete = state_of(job) == "SUCCEEDED"
     for detail in sorted(details, key=lambda detail: _seconds(detail, "startTime") or _LATE):
-        if detail["taskId"] in groups:
+        if detail["taskId"] in groups or detail["taskName"] == _last_part(job.get("name", "")):
             continue
         executor = detail.get("executorDetail", {})
         outputs = detail.get("outputs", {})

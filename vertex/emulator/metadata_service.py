@@ -372,7 +372,9 @@ def _executions_of(job: Any) -> list[Any]:
     )
     executions = [run]
     for detail in job.job_detail.task_details:
-        if detail.execution.name:
+        if detail.execution.name == run.name:
+            run.metadata = {**dict(run.metadata), **dict(detail.execution.metadata)}
+        elif detail.execution.name:
             one = messages.Execution(detail.execution, display_name=detail.task_name, **times)
             one.schema_title = one.schema_title or "system.ContainerExecution"
             executions.append(one)
@@ -384,7 +386,12 @@ def _artifacts_of(job: Any) -> list[Any]:
 
 
 def _outputs_of(job: Any, detail: Any) -> Iterator[Any]:
-    """Yield the artifacts that a task has made, with names of their own."""
+    """Yield the artifacts that a task has made, with names of their own.
+
+    The outputs of a group of tasks are those of its tasks.
+    """
+    if detail.execution.schema_title != "system.ContainerExecution":
+        return
     store = f"{parent_of(job.name)}/{_STORE}"
     for output, listed in detail.outputs.items():
         for number, artifact in enumerate(listed.artifacts):

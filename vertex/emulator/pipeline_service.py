@@ -3,21 +3,20 @@
 import dataclasses
 import datetime
 import itertools
-import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar
 
 from vertex.emulator import messages
 from vertex.emulator.api_error import code_of
+from vertex.emulator.engine import spec_rules
 from vertex.emulator.engine.pipeline_engine import PipelineEngine
+from vertex.emulator.engine.placeholders import is_in
 from vertex.emulator.field_rules import check_common, refuse, refuse_state
 from vertex.emulator.http_rules import to_json
 from vertex.emulator.list_filters import Fields
 from vertex.emulator.messages import id_of, parent_of, state_of
 from vertex.emulator.resources import Resources
 from vertex.facts.jobs import ENDED
-
-_POSITIVE = re.compile(r"[1-9][0-9]*")
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -92,15 +91,22 @@ def check_content(job: Mapping[str, Any]) -> None:
     """Refuse a job's JSON with unknown or missing parameters, or a step with 0 accelerators."""
     spec = job.get("pipelineSpec", {})
     refuse(not spec.get("root"), "pipeline_spec is required here: no template is downloaded")
-    declared = spec["root"].get("inputDefinitions", {}).get("parameters", {})
-    values = job.get("runtimeConfig", {}).get("parameterValues", {})
+    spec_rules.check_spec(spec)
+    given = job.get("runtimeConfig", {})
+    refuse(given.get("inputArtifacts"), "runtime_config.input_artifacts is not supported here")
+    values, declared = given.get("parameterValues", {}), spec["root"].get("inputDefinitions", {})
+    for name, artifact in declared.get("artifacts", {}).items():
+        refuse(not spec_rules.is_optional(artifact), f"input artifact {name} is required")
+    parameters = declared.get("parameters", {})
     for name in values:
-        unknown = name not in declared
+        unknown = name not in parameters
         refuse(unknown, f"unknown parameter {name}: the pipeline has no such parameter")
-    for name, parameter in declared.items():
-        missing = name not in values and not {"defaultValue", "isOptional"} & parameter.keys()
+    for name, parameter in parameters.items():
+        missing = name not in values and not spec_rules.is_optional(parameter)
         refuse(missing, f"parameter {name} is required")
+        value = values.get(name, parameter.get("defaultValue"))
+        problem = not is_in(value) and spec_rules.find_value_problem(name, parameter, value)
+        refuse(problem, f"runtime_config.parameter_values: {problem}")
     for name, executor in spec.get("deploymentSpec", {}).get("executors", {}).items():
-        accelerator = executor.get("container", {}).get("resources", {}).get("accelerator", {})
-        none = accelerator and not _POSITIVE.fullmatch(accelerator.get("resourceCount", ""))
-        refuse(none, f"{name}: the accelerator limit is not a positive integer")
+        problem = spec_rules.find_accelerator_problem(executor.get("container", {}))
+        refuse(problem, f"{name}: {problem}")

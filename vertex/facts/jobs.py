@@ -15,6 +15,8 @@ RUN_LABEL = "vertex-ai-pipelines-run-billing-id"
 """Label of the resources of a pipeline's run."""
 TASK_LABEL = "vertex-ai-pipelines-task"
 """Label of a job, which names the pipeline task that created it."""
+RUN_TASKS = 10_000
+"""Pipeline tasks per job, from the same page as TASK_BYTES."""
 TASK_ARTIFACTS = 100
 """Input and output artifacts of a pipeline task, from the same page as TASK_BYTES."""
 TASK_BYTES = 131_072

@@ -16,14 +16,22 @@ _TOKEN = re.compile(
     r"""(?P<text>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")|&&|\|\||!(?!=)|\b(?:true|false|null)\b"""
 )
 _PYTHON = {"&&": " and ", "||": " or ", "!": " not ", "true": "True", "false": "False"}
-_COMPARISONS: dict[type, Callable[[Any, Any], bool]] = {
-    ast.Eq: operator.eq,
-    ast.NotEq: operator.ne,
-    ast.Lt: operator.lt,
-    ast.LtE: operator.le,
-    ast.Gt: operator.gt,
-    ast.GtE: operator.ge,
-}
+_NAME = re.compile(r"""inputs\.parameter_values\[(['"])(.+?)\1\]""")
+
+
+def find_names(expression: str) -> set[str]:
+    """Return the names of the parameters that an expression reads."""
+    return {match[2] for match in _NAME.finditer(expression)}
+
+
+def _equal(left: Any, right: Any) -> bool:
+    """Compare values; one of unknown type, such as a loop's item, is compared with a text as text.
+
+    KFP's compiler writes the number with which it is compared as a text.
+    """
+    if isinstance(left, str) != isinstance(right, str) and None not in (left, right):
+        return _to_text(left) == _to_text(right)
+    return bool(left == right)
 
 
 def _to_text(value: Any) -> str:
@@ -34,6 +42,14 @@ def _parse_json(value: Any) -> Any:
     return json.loads(value) if isinstance(value, str) else value
 
 
+_COMPARISONS: dict[type, Callable[[Any, Any], bool]] = {
+    ast.Eq: _equal,
+    ast.NotEq: lambda left, right: not _equal(left, right),
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+}
 _FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "int": int,
     "double": float,

@@ -26,23 +26,34 @@ _BASE = "{{$.base}}/"
 
 
 def write_entry(
-    path: pathlib.Path, outputs: Mapping[str, Any], base: pathlib.Path, run: str = ""
+    path: pathlib.Path,
+    outputs: Mapping[str, Any],
+    base: pathlib.Path,
+    run: str = "",
+    *,
+    remote: bool = True,
 ) -> None:
     """Write a task's outputs, artifacts and plain values by name, as an entry.
 
     It belongs to `run`, or to every run with the same cache. Paths in `base` become relative.
+    `remote` is as in `checksum_outputs`.
     """
     entry = {
         "name": f"{run}/{path.name}",
         "outputs": {name: _to_json(value) for name, value in outputs.items()},
-        "files": checksum_outputs(outputs),
+        "files": checksum_outputs(outputs, remote=remote),
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     files.write_checked(path, to_relative(entry, base))
 
 
 def read_entry(
-    path: pathlib.Path, base: pathlib.Path, run: str = "", *, may_have_grown: bool = False
+    path: pathlib.Path,
+    base: pathlib.Path,
+    run: str = "",
+    *,
+    may_have_grown: bool = False,
+    remote: bool = True,
 ) -> dict[str, Any] | None:
     """Return the outputs of an entry; None if it or a file that it names is missing or damaged.
 
@@ -55,7 +66,8 @@ def read_entry(
         if content.get("name", name) != name:  # Without a name, its checkpoints tell the version.
             return None
         outputs = {name: _from_json(value) for name, value in content["outputs"].items()}
-        recorded, current = content["files"].items(), checksum_outputs(outputs).items()
+        current = checksum_outputs(outputs, remote=remote).items()
+        recorded = content["files"].items()
     except (OSError, *_DAMAGED):
         return None
     return outputs if recorded == current or (may_have_grown and recorded <= current) else None
@@ -72,9 +84,13 @@ def _load(path: pathlib.Path, base: pathlib.Path) -> Any:
 
 
 class Journal:
-    """The tasks of a run that have succeeded, in any attempt: an entry for each in its folder."""
+    """The tasks of a run that have succeeded, in any attempt: an entry for each in its folder.
 
-    def __init__(self, directory: pathlib.Path) -> None:
+    `remote` is as in `checksum_outputs`.
+    """
+
+    def __init__(self, directory: pathlib.Path, *, remote: bool = True) -> None:
+        self._remote = remote
         self._folder, self._directory = directory / _JOURNAL_NAME, directory.resolve()
         self._run = self._directory.name
 
@@ -86,7 +102,8 @@ class Journal:
 
     def put(self, task_path: str, outputs: Mapping[str, Any]) -> None:
         """Store the outputs of a task."""
-        write_entry(self._folder / f"{task_path}.json", outputs, self._directory, self._run)
+        path = self._folder / f"{task_path}.json"
+        write_entry(path, outputs, self._directory, self._run, remote=self._remote)
 
     def get(self, task_path: str) -> dict[str, Any] | None:
         """Return the outputs of a task that an earlier attempt completed; None if it did not.
@@ -94,7 +111,9 @@ class Journal:
         A later task may have added files: a job's folder fills while it trains.
         """
         path = self._folder / f"{task_path}.json"
-        return read_entry(path, self._directory, self._run, may_have_grown=True)
+        return read_entry(
+            path, self._directory, self._run, may_have_grown=True, remote=self._remote
+        )
 
     def checksum_of(self, path: str) -> str:
         """Return the SHA-256 of a file when the task ended that wrote it; empty if unknown.
@@ -114,12 +133,16 @@ def _changed(path: pathlib.Path) -> int:
     return path.stat().st_mtime_ns
 
 
-def checksum_outputs(outputs: Mapping[str, Any]) -> dict[str, str]:
-    """Return a checksum of every file of every artifact in `outputs`, by path or URI."""
+def checksum_outputs(outputs: Mapping[str, Any], *, remote: bool = True) -> dict[str, str]:
+    """Return a checksum of every file of every artifact in `outputs`, by path or URI.
+
+    Objects in Cloud Storage are checked only in a run that keeps its artifacts there, `remote`;
+    another run need not have access to it.
+    """
     checksums = {}
     for value in outputs.values():
         for artifact in list_artifacts(value):
-            if artifact.uri:
+            if artifact.uri and (remote or "://" not in artifact.uri):
                 checksums.update(checksum_files(artifact.uri))
     return checksums
 

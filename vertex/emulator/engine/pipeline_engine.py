@@ -2,8 +2,10 @@
 
 import concurrent.futures
 import dataclasses
+import datetime
 import json
 import pathlib
+import re
 import shutil
 import time
 from collections.abc import Callable
@@ -51,7 +53,11 @@ class PipelineEngine:
         }
 
     def start(self, job: Any) -> None:
-        """Start a PENDING job."""
+        """Start a PENDING job; name its contexts, which clients look for while it runs."""
+        contexts = f"{parent_of(job.name)}/metadataStores/default/contexts"
+        job.job_detail.pipeline_run_context.name = f"{contexts}/{id_of(job.name)}"
+        if name := job.pipeline_spec.get("pipelineInfo", {}).get("name"):
+            job.job_detail.pipeline_context.name = f"{contexts}/{name}"
         document = to_json(job)
         _, project, _, location, _, job_id = job.name.split("/")
         directory = self.folder / "runs" / f"{job_id}.{location}.{project}"
@@ -72,6 +78,9 @@ class PipelineEngine:
         logs = directory / "logs"
         logs.mkdir()
         number = str(time.time_ns())
+        # The ID of a schedule's job has the time for which it was scheduled.
+        due = re.search(r"-(\d{14})-s\d+$", job_id)
+        scheduled = datetime.datetime.strptime(due[1], "%Y%m%d%H%M%S") if due else job.create_time
         run = PipelineRun(
             spec=spec,
             parameters={
@@ -79,10 +88,12 @@ class PipelineEngine:
             },
             folder=directory,
             artifacts=str(artifacts),
-            constants=make_constants(job_id, project, location),
+            constants=make_constants(job_id, project, location, job.create_time, scheduled),
             processes=TaskProcesses(self.services, number, spec, logs, in_bucket=False),
             cache=self.folder / "runs" / ".cache",
             code_of=self.code_of,
+            fails_fast=job.runtime_config.failure_policy.name.endswith("FAIL_FAST"),
+            to_local=self.to_local,
         )
 
         def execute() -> str:
@@ -122,6 +133,7 @@ class PipelineEngine:
             if state_of(job) == "PENDING":
                 job.state = messages.PipelineState.PIPELINE_STATE_RUNNING
         elif error := future.exception():
+            run.close("FAILED")
             self._end(job, "FAILED", f"{type(error).__name__}: {error}")
         else:
             state = "CANCELLED" if run.processes.cancelled.is_set() else future.result()

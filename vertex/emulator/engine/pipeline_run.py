@@ -6,13 +6,15 @@
 
 A task runs in a thread that first waits for the tasks on which it depends, so tasks that don't
 depend on each other run at the same time. After a failure, tasks that don't depend on the failed
-one still run, as on Vertex AI by default (PIPELINE_FAILURE_POLICY_FAIL_SLOW).
+one still run, unless the run fails fast. The task of an exit handler runs in any case, even in a
+run that is cancelled.
 """
 
 import concurrent.futures
 import contextlib
 import dataclasses
 import functools
+import itertools
 import json
 import logging
 import os
@@ -26,8 +28,18 @@ from typing import Any
 
 from vertex import checked_json
 from vertex.emulator.engine import expressions, output_cache, task_inputs
-from vertex.emulator.engine.placeholders import resolve_command
-from vertex.emulator.engine.task_inputs import MISSING
+from vertex.emulator.engine.placeholders import resolve_command, resolve_inputs, resolve_json
+from vertex.emulator.engine.spec_rules import (
+    count_steps,
+    depends_on,
+    find_accelerator_problem,
+    find_task_problem,
+    is_loop,
+    is_optional,
+    names_read,
+    selectors_of,
+)
+from vertex.emulator.engine.task_inputs import ABSENT, MISSING, UNTAKEN
 from vertex.emulator.engine.task_processes import TaskProcesses, link_artifacts
 from vertex.facts.jobs import TASK_ARTIFACTS, TASK_BYTES
 from vertex.facts.json_numbers import Json, to_whole_numbers
@@ -37,13 +49,15 @@ DONE = ("SUCCEEDED", "CACHED", "SKIPPED")
 """States after which the tasks that depend on a task run."""
 _TRANSPARENT = re.compile(r"comp-(condition|condition-branches|exit-handler)-\d+")
 """Groups of tasks whose name is not part of the paths of their tasks."""
+_EXIT_HANDLER = re.compile(r"exit-handler-\d+")
+"""The group of tasks after which the task of an exit handler runs."""
 
 
 @dataclasses.dataclass(eq=False)
 class Task:
     """A task of a run, or a group of tasks: a branch, a loop, an iteration or a nested pipeline."""
 
-    number: int  # from 1
+    number: int  # 1 is the pipeline itself
     parent: "Task | None"  # the group that it is in; None: it is in the root
     name: str  # its name in the spec; of an iteration, <loop>-iteration-<n>
     path: str  # unique in the run
@@ -58,7 +72,7 @@ class Task:
     error: str = ""  # why it failed, if not by its process
     started: float = 0.0  # seconds since 1970; 0 if it has not started
     ended: float = 0.0  # seconds since 1970; 0 if it has not ended
-    outputs: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # of a group: empty
+    outputs: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
     def is_group(self) -> bool:
@@ -112,13 +126,21 @@ class PipelineRun:
     cache: pathlib.Path | None  # folder of outputs that runs share; None: reuse no outputs
     code_of: Callable[[list[str]], str]  # returns a digest of the code of a command, for the cache
     retries: bool = True  # try a failed task again as its retry policy says
+    fails_fast: bool = False  # start no tasks after one has failed
+    # Returns the path on this machine of a URI in a bucket, or the URI if it has none.
+    to_local: Callable[[str], str] = str
     links_reused: bool = False  # link outputs of other runs into this run's folder
 
     def __post_init__(self) -> None:
-        self._journal = output_cache.Journal(self.folder)
+        self._remote = self.processes.in_bucket
+        self._journal = output_cache.Journal(self.folder, remote=self._remote)
+        self._failing = threading.Event()  # set once a task has failed
         self._lock = threading.Lock()
         self.started = time.time()
         self.tasks: list[Task] = []  # in the order of the spec; iterations are added
+        log = self.folder / "logs" / "pipeline.log"
+        self.root = Task(1, None, "", "", "", {}, self.spec["root"], log)
+        self.root.set_state("RUNNING")
         self._expand(self.spec["root"], None, "")
 
     @property
@@ -128,12 +150,14 @@ class PipelineRun:
 
     @property
     def failed(self) -> Task | None:
-        """Return the first task that failed, if any."""
-        return next((task for task in self.steps if task.state == "FAILED"), None)
+        """Return the first task that failed, if any; a group only if no task in it did."""
+        failed = [task for task in [*self.steps, *self.tasks] if task.state == "FAILED"]
+        return next((task for task in failed if task.error or not task.is_group), None)
 
     def execute(self) -> str:
         """Run the pipeline to its end; return SUCCEEDED, FAILED or CANCELLED."""
         result = self._run_dag(None, self.parameters, is_new=False)
+        self.root.outputs = result.outputs
         self.close(result.state)
         return result.state
 
@@ -144,6 +168,7 @@ class PipelineRun:
                 task.set_state("SKIPPED" if state == "SUCCEEDED" else "NOT_TRIGGERED")
             elif task.state == "RUNNING":
                 task.set_state("CANCELLED")
+        self.root.set_state(state)
 
     def _expand(self, component: Json, group: Task | None, prefix: str) -> None:
         """List the tasks of a DAG, except those of loops, after the group that it is."""
@@ -172,7 +197,7 @@ class PipelineRun:
                 position = max(n for n, task in enumerate(self.tasks) if is_in(task, group)) + 1
             # Logs are found by name; in a loop, the iterations have the same names.
             log = self.folder / "logs" / f"{path.replace('/', '.')}.log"
-            number = len(self.tasks) + 1
+            number = len(self.tasks) + 2
             task = Task(number, group, name, path, display_name, spec, component, log)
             self.tasks.insert(position, task)
             return task
@@ -182,7 +207,8 @@ class PipelineRun:
         component = group.component if group else self.spec["root"]
         tasks = {task.name: task for task in list(self.tasks) if task.parent is group}
         results: dict[str, concurrent.futures.Future[Result]] = {}
-        scope = _Scope({**task_inputs.defaults_of(component), **arguments}, is_new, results)
+        given = {name: value for name, value in arguments.items() if value is not ABSENT}
+        scope = _Scope({**task_inputs.defaults_of(component), **given}, is_new, results)
         # Those that a task depends on come before it.
         for name, task in tasks.items():
             run = functools.partial(self._run_task, task, scope)
@@ -204,8 +230,9 @@ class PipelineRun:
             with contextlib.suppress(OSError), task.log.open("a") as log:
                 traceback.print_exc(file=log)
             result = Result("FAILED", error=task.error)
-        if not task.is_group:
-            task.outputs = result.outputs
+        task.outputs = result.outputs
+        if result.state == "FAILED":
+            self._failing.set()
         self._close_task(task, result.state)
         return result
 
@@ -222,42 +249,54 @@ class PipelineRun:
         policy = task.spec.get("triggerPolicy", {})
         regardless = policy.get("strategy") == "ALL_UPSTREAM_TASKS_COMPLETED"
         succeeded = all(result.state in DONE for result in earlier)
-        return (succeeded or regardless) and not self.processes.cancelled.is_set()
+        return (succeeded or regardless) and not self._is_stopped(task)
+
+    def _is_stopped(self, task: Task) -> bool:
+        """Return whether no more of a task is to run."""
+        if self.processes.killed.is_set() or is_exit(task):
+            return self.processes.killed.is_set()
+        failing = self.fails_fast and self._failing.is_set()
+        return failing or self.processes.cancelled.is_set()
 
     def _run_triggered(self, task: Task, scope: _Scope, is_new: bool) -> Result:
         """Run a task whose dependencies have ended, unless its condition is false."""
         given = task.spec.get("inputs", {})
         sources = {**given.get("parameters", {}), **given.get("artifacts", {})}
         inputs = {name: self._resolve_input(source, scope) for name, source in sources.items()}
-        if any(inputs[name] is MISSING for name in list_required(task.component, inputs)):
+        required = [name for name in list_required(task) if inputs.get(name, ABSENT) in MISSING]
+        if any(inputs.get(name) is UNTAKEN for name in required):
             return Result("SKIPPED", is_new=is_new)
+        if required:
+            raise ValueError(f"the input {required[0]} is required, but is not given")
         condition = task.spec.get("triggerPolicy", {}).get("condition")
         if condition and not expressions.evaluate(condition, inputs):
             return Result("SKIPPED", is_new=is_new)
         if not task.is_group:
             return self._run_step(task, inputs, is_new)
+        inputs = {name: resolve_inputs(value, inputs) for name, value in inputs.items()}
         task.set_state("RUNNING")
         if is_loop(task.spec):
             return self._run_loop(task, inputs, is_new)
         return self._run_dag(task, inputs, is_new)
 
     def _resolve_input(self, source: Json, scope: _Scope) -> Any:
-        """Return the value of a task's input; MISSING if its producer did not run."""
+        """Return the value of a task's input; one of MISSING if it has none."""
         match source:
             case {"runtimeValue": {"constant": value}}:
                 return value
             case {"taskFinalStatus": {"producerTask": name}}:
                 return self._describe_status(name, scope.results[name].result())
             case {"componentInputParameter": name} | {"componentInputArtifact": name}:
-                value = scope.arguments.get(name, MISSING)
-            case {"taskOutputParameter": {"producerTask": name, "outputParameterKey": key}}:
-                value = scope.results[name].result().outputs.get(key, MISSING)
-            case {"taskOutputArtifact": {"producerTask": name, "outputArtifactKey": key}}:
-                value = scope.results[name].result().outputs.get(key, MISSING)
+                value = scope.arguments.get(name, ABSENT)
+            case {"taskOutputParameter": {"producerTask": name, "outputParameterKey": key}} | {
+                "taskOutputArtifact": {"producerTask": name, "outputArtifactKey": key}
+            }:
+                result = scope.results[name].result()
+                value = result.outputs.get(key, UNTAKEN if result.state in DONE else ABSENT)
             case _:
                 raise ValueError(f"the input {json.dumps(source)} is not supported")
         selector = source.get("parameterExpressionSelector")
-        if selector and value is not MISSING:
+        if selector and value not in MISSING:
             return expressions.evaluate(selector, {}, value)
         return value
 
@@ -275,6 +314,9 @@ class PipelineRun:
     def _run_loop(self, task: Task, inputs: Json, is_new: bool) -> Result:
         """Run the iterations of a loop, as many at once as it allows and this machine has cores."""
         item, values = task_inputs.list_items(task.spec, inputs)
+        inside = count_steps(self.spec, task.component, {})
+        if problem := find_task_problem(len(self.steps) + len(values) * inside):
+            raise ValueError(problem)
         limit = task.spec.get("iteratorPolicy", {}).get("parallelismLimit") or os.cpu_count() or 1
         prefix = task.path.removesuffix(task.name)
         groups = []
@@ -286,7 +328,7 @@ class PipelineRun:
             groups.append(group)
 
         def run(group: Task, value: Any) -> Result:
-            if self.processes.cancelled.is_set():
+            if self._is_stopped(group):
                 return Result("NOT_TRIGGERED")
             group.set_state("RUNNING")
             result = self._run_dag(group, {**inputs, item: value}, is_new)
@@ -301,6 +343,9 @@ class PipelineRun:
             name: [result.outputs[name] for result in ended if name in result.outputs]
             for name in names
         }
+        for name in definitions.get("artifacts", {}):  # Those of nested loops are one list.
+            lists = [item if isinstance(item, list) else [item] for item in outputs[name]]
+            outputs[name] = list(itertools.chain.from_iterable(lists))
         return combine(ended, outputs, is_new=is_new)
 
     def _run_step(self, task: Task, inputs: Json, is_new: bool) -> Result:
@@ -310,6 +355,7 @@ class PipelineRun:
             task.set_state("RUNNING")
             given = to_whole_numbers(inputs)
             artifact = task_inputs.import_artifact(executor["importer"], given, self.constants)
+            artifact = dataclasses.replace(artifact, uri=self.to_local(artifact.uri))
             return Result("SUCCEEDED", {"artifact": artifact}, is_new)
         if not is_new and (outputs := self._journal.get(task.path)) is not None:
             return Result("CACHED", outputs, is_new=False)
@@ -321,8 +367,9 @@ class PipelineRun:
             if outputs is not None:
                 break
             wait = next(waits, None)
-            if self.processes.cancelled.is_set() or wait is None:
-                state = "CANCELLED" if self.processes.cancelled.is_set() else "FAILED"
+            cancelled = self.processes.cancelled.is_set() and not is_exit(task)
+            if cancelled or wait is None:
+                state = "CANCELLED" if cancelled else "FAILED"
                 return Result(state, error=task.error or f"its process exited: {task.returncode}")
             with task.log.open("a") as log:
                 log.write(f"--- retry in {wait:g} s ---\n")
@@ -348,9 +395,14 @@ class PipelineRun:
             artifacts=f"{self.artifacts}/{task.path}",
             constants=constants,
         )
-        image = container["image"]
         command = [*container.get("command", []), *container.get("args", [])]
-        variables = {pair["name"]: pair["value"] for pair in container.get("env", [])}
+        settings = {key: container.get(key) for key in ("image", "env", "resources")}
+        settings = resolve_json(settings, request, constants)
+        if problem := find_accelerator_problem(settings):
+            self._note(task, problem)
+            return None, "FAILED"
+        image = settings["image"]
+        variables = {pair["name"]: str(pair["value"]) for pair in settings["env"] or ()}
         entry = None
         if self.cache and task.spec.get("cachingOptions", {}).get("enableCache"):
             image_id = self.processes.image_of(image)
@@ -358,21 +410,29 @@ class PipelineRun:
             given = output_cache.to_relative(request["inputs"], runs)
             content = (image_id, command, variables, given, self.code_of(command))
             entry = self.cache / f"{checked_json.digest(content)}.json"
-            if (cached := output_cache.read_entry(entry, runs)) is not None:
+            cached = output_cache.read_entry(entry, runs, remote=self._remote)
+            if cached is not None:
                 if self.links_reused:
                     link_artifacts(folder, cached)
                 return cached, "CACHED"
         task.set_state("RUNNING")
+        self.processes.make_folder(folder)
         command = resolve_command(command, request, constants)
-        task.returncode = self.processes.execute(task.path, image, command, variables, task.log)
+        task.returncode = self.processes.execute(
+            task.path, image, command, variables, task.log, after_cancel=is_exit(task)
+        )
         if task.returncode != 0:
             return None, "FAILED"
-        outputs = task_inputs.read_outputs(task.component, request)
-        if problem := find_size_problem(outputs):
+        try:
+            outputs = task_inputs.read_outputs(task.component, request, self.to_local)
+            problem = find_size_problem(outputs)
+        except ValueError as error:
+            outputs, problem = {}, str(error)
+        if problem:
             self._note(task, problem)
             return None, "FAILED"
         if entry:
-            output_cache.write_entry(entry, outputs, runs)
+            output_cache.write_entry(entry, outputs, runs, remote=self._remote)
         return outputs, "SUCCEEDED"
 
     def _note(self, task: Task, problem: str) -> str:
@@ -398,20 +458,15 @@ def in_order(tasks: Json) -> Iterator[tuple[str, Any]]:
         yield from visit(name)
 
 
-def depends_on(spec: Json) -> list[str]:
-    """Return the names of the tasks of its DAG that a task waits for."""
-    inputs = spec.get("inputs", {})
-    sources = [*inputs.get("parameters", {}).values(), *inputs.get("artifacts", {}).values()]
-    kinds = ("taskOutputParameter", "taskOutputArtifact", "taskFinalStatus")
-    producers = [
-        source[kind]["producerTask"] for source in sources for kind in kinds if kind in source
-    ]
-    return list(dict.fromkeys([*spec.get("dependentTasks", []), *producers]))
-
-
-def is_loop(spec: Json) -> bool:
-    """Return whether a task's spec is that of a ParallelFor."""
-    return "parameterIterator" in spec or "artifactIterator" in spec
+def is_exit(task: Task | None) -> bool:
+    """Return whether a task is that of an exit handler, or is in one that is a pipeline."""
+    while task:
+        policy = task.spec.get("triggerPolicy", {}).get("strategy")
+        handlers = [name for name in depends_on(task.spec) if _EXIT_HANDLER.fullmatch(name)]
+        if policy == "ALL_UPSTREAM_TASKS_COMPLETED" and handlers:
+            return True
+        task = task.parent
+    return False
 
 
 def is_in(task: Task | None, group: Task) -> bool:
@@ -421,33 +476,31 @@ def is_in(task: Task | None, group: Task) -> bool:
     return task is not None
 
 
-def list_required(component: Json, inputs: Json) -> list[str]:
-    """Return the names of those of a task's inputs that its component requires."""
-    declared = component.get("inputDefinitions", {})
-    optional = {
+def list_required(task: Task) -> list[str]:
+    """Return the names of the inputs without which a task can't run.
+
+    A group passes inputs on to its tasks, of which some may do without.
+    """
+    if task.is_group:
+        return list(names_read(task.spec))
+    declared = task.component.get("inputDefinitions", {})
+    return [
         name
         for definitions in declared.values()
         for name, definition in definitions.items()
-        if definition.get("isOptional") or "defaultValue" in definition
-    }
-    # A group passes inputs on to its tasks, of which some may do without.
-    return [] if "dag" in component else [name for name in inputs if name not in optional]
+        if not is_optional(definition) and definition.get("parameterType") != "TASK_CONFIG"
+    ]
 
 
 def collect_outputs(outputs: Json, results: Mapping[str, Result]) -> dict[str, Any]:
     """Return the outputs of a DAG; of a OneOf, that of the branch which was taken."""
     collected = {}
-    for name, source in outputs.get("parameters", {}).items():
-        selectors = source.get("valueFromOneof", {}).get("parameterSelectors")
-        for selector in selectors or [source["valueFromParameter"]]:
-            produced = results[selector["producerSubtask"]].outputs
-            if selector["outputParameterKey"] in produced:
-                collected[name] = produced[selector["outputParameterKey"]]
-    for name, source in outputs.get("artifacts", {}).items():
-        for selector in source["artifactSelectors"]:
-            produced = results[selector["producerSubtask"]].outputs
-            if selector["outputArtifactKey"] in produced:
-                collected[name] = produced[selector["outputArtifactKey"]]
+    for kind, key in (("parameters", "outputParameterKey"), ("artifacts", "outputArtifactKey")):
+        for name, source in outputs.get(kind, {}).items():
+            for selector in selectors_of(source):
+                produced = results[selector["producerSubtask"]].outputs
+                if selector[key] in produced:
+                    collected[name] = produced[selector[key]]
     return collected
 
 
@@ -456,7 +509,7 @@ def combine(results: Iterable[Result], outputs: Json, is_new: bool = False) -> R
     results = list(results)
     states = {result.state for result in results}
     state = next(
-        (state for state in ("CANCELLED", "FAILED", "NOT_TRIGGERED") if state in states),
+        (state for state in ("FAILED", "CANCELLED", "NOT_TRIGGERED") if state in states),
         "SUCCEEDED",
     )
     error = next((result.error for result in results if result.error), "")

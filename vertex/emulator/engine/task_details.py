@@ -25,6 +25,8 @@ def describe_tasks(
 ) -> Iterator[dict[str, Any]]:
     """Yield the PipelineTaskDetails of the started tasks; of all tasks after the run.
 
+    The first is the pipeline itself, whose outputs are the run's.
+
     Args:
         executions: prefix of the names of their executions in the metadata store.
         is_over: whether the run has ended.
@@ -33,25 +35,26 @@ def describe_tasks(
         clock: tells the times; None: the machine's.
     """
     clock = clock or Clock()
-    for task in list(run.tasks):
+    for task in [run.root, *run.tasks]:
         if task.state == "PENDING" and not is_over:
             continue
         detail: dict[str, Any] = {
             "taskId": str(task.number),
-            "taskName": task.name,
+            "taskName": task.name or executions.rpartition("/")[2],
             "state": _STATES.get(task.state, task.state),
         }
-        if task.parent:
-            detail["parentTaskId"] = str(task.parent.number)
+        if task is not run.root:
+            detail["parentTaskId"] = str((task.parent or run.root).number)
         for name, moment in (("startTime", task.started), ("endTime", task.ended)):
             if moment:
                 detail[name] = clock.at(moment).isoformat()
-        if not task.is_group:
-            detail["execution"] = {
-                "name": f"{executions}-{task.path.replace('/', '-')}",
-                "metadata": _describe_parameters(run, task),
-            }
-        if task.state == "FAILED" and not task.is_group:
+        kind = "DagExecution" if task.is_group else "ContainerExecution"
+        detail["execution"] = {
+            "name": f"{executions}-{task.path.replace('/', '-') or 'run'}",
+            "schemaTitle": f"system.{'Run' if task is run.root else kind}",
+            "metadata": _describe_parameters(run, task),
+        }
+        if task.state == "FAILED" and (task.error or not task.is_group):
             message = explain_task(task)
             if task is run.failed and is_over:
                 message = explain(run).removeprefix(f"{task.display_name}: ")
@@ -90,7 +93,7 @@ def _describe_parameters(run: PipelineRun, task: Task) -> dict[str, Any]:
         for name, value in task.outputs.items()
         if not list_artifacts(value)
     }
-    jobs = run.processes.jobs_of(task.path)
+    jobs = [] if task.is_group else run.processes.jobs_of(task.path)
     if jobs and "output:gcp_resources" not in values:
         resources = [{"resourceUri": f"https://localhost/v1/{job.message.name}"} for job in jobs]
         values["output:gcp_resources"] = json.dumps({"resources": resources})

@@ -7,14 +7,19 @@ list of them.
 import dataclasses
 import json
 import pathlib
-from collections.abc import Mapping
+import shutil
+from collections.abc import Callable
 from typing import Any
 
 from vertex.emulator.engine import placeholders
+from vertex.emulator.engine.spec_rules import find_value_problem
 from vertex.facts.json_numbers import Json, to_whole_numbers
 
-MISSING = object()
-"""The value of an input whose producer did not run, such as a task of an untaken branch."""
+ABSENT = object()
+"""The value of an optional input that is not given."""
+UNTAKEN = object()
+"""The value of an input whose producer is in a branch that was not taken."""
+MISSING = (ABSENT, UNTAKEN)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,7 +96,7 @@ def build_executor_input(
     parameters = defaults_of(component)
     lists: dict[str, Any] = {}
     for name, value in inputs.items():
-        if value is MISSING:
+        if value in MISSING:
             continue
         given = list_artifacts(value)
         if given or name in declared:
@@ -117,16 +122,21 @@ def build_executor_input(
             "outputFile": str(folder / "executor_output.json"),
         },
     }
-    # A parameter may have been composed from others: "{{$.inputs.parameters['a']}}-b".
+    # A parameter may have been composed from others: "{{$.inputs.parameters['a']}}-b". One that
+    # contains the whole ExecutorInput comes last.
     values: dict[str, Any] = executor_input["inputs"]["parameterValues"]
-    for name, value in values.items():
-        if isinstance(value, str):
-            values[name] = placeholders.resolve(value, executor_input, constants)
+    for name in sorted(values, key=lambda name: placeholders.has_whole(values[name])):
+        values[name] = placeholders.resolve_json(values[name], executor_input, constants)
     return executor_input
 
 
-def read_outputs(component: Json, executor_input: Json) -> dict[str, Any]:
-    """Return the outputs that a task has written; raise ValueError if they can't be read."""
+def read_outputs(
+    component: Json, executor_input: Json, to_local: Callable[[str], str]
+) -> dict[str, Any]:
+    """Return the outputs that a task has written; raise ValueError if they can't be read.
+
+    `to_local` returns the path on this machine of a URI in a bucket.
+    """
     definitions = component.get("outputDefinitions", {})
     content: dict[str, Any] = {}
     file = pathlib.Path(executor_input["outputs"]["outputFile"])
@@ -136,36 +146,50 @@ def read_outputs(component: Json, executor_input: Json) -> dict[str, Any]:
     for name, definition in definitions.get("parameters", {}).items():
         path = pathlib.Path(executor_input["outputs"]["parameters"][name]["outputFile"])
         kind = definition["parameterType"]
-        if path.is_file():
-            text = path.read_text(encoding="utf-8")
-            outputs[name] = _read_parameter(name, text, kind)
-        if kind == "NUMBER_INTEGER" and name in outputs:
+        if name not in outputs:
+            if not path.is_file():
+                raise ValueError(f"its output {name} was not written: {path} does not exist")
+            outputs[name] = _read_parameter(name, path.read_text(encoding="utf-8"), kind)
+        if problem := find_value_problem(name, {"parameterType": kind}, outputs[name]):
+            raise ValueError(f"it returned another type than it declares: {problem}")
+        if kind == "NUMBER_INTEGER":
             outputs[name] = int(outputs[name])
-    for name, listed in content.get("artifacts", {}).items():
-        definition = definitions["artifacts"][name]
+    for name, definition in definitions.get("artifacts", {}).items():
+        (given,) = executor_input["outputs"]["artifacts"][name]["artifacts"]
+        written = content.get("artifacts", {}).get(name, {}).get("artifacts") or [{}]
         kind = definition["artifactType"]
-        found = [Artifact.from_json(artifact, kind) for artifact in listed["artifacts"]]
+        # The executor names what differs from the artifact that it was given.
+        found = [
+            Artifact.from_json(
+                {**given, **{key: value for key, value in artifact.items() if value}}, kind
+            )
+            for artifact in written
+        ]
+        found = [dataclasses.replace(item, uri=to_local(item.uri)) for item in found]
+        for artifact, described in zip(found, written, strict=True):
+            _copy_custom_path(described.get("custom_path", ""), artifact.uri)
         outputs[name] = found if definition.get("isArtifactList") else found[0]
     return outputs
 
 
+def _copy_custom_path(source: str, uri: str) -> None:
+    """Copy what a component has written to an artifact's custom path to the artifact's own."""
+    if source and pathlib.Path(source).is_dir():
+        shutil.copytree(source, uri, dirs_exist_ok=True)
+    elif source and pathlib.Path(source).is_file():
+        shutil.copy(source, uri)
+
+
 def import_artifact(importer: Json, inputs: Json, constants: Json) -> Artifact:
     """Return the artifact of an importer's task."""
-    given = {"inputs": {"parameterValues": dict(inputs)}, "outputs": {"outputFile": ""}}
-
-    def resolve(value: Any) -> Any:
-        if isinstance(value, str):
-            return placeholders.resolve(value, given, constants)
-        if isinstance(value, Mapping):
-            return {resolve(key): resolve(item) for key, item in value.items()}
-        return [resolve(item) for item in value] if isinstance(value, list) else value
-
+    inputs = {name: placeholders.resolve_inputs(value, inputs) for name, value in inputs.items()}
+    given = {"inputs": {"parameterValues": inputs}, "outputs": {"outputFile": ""}}
     uri = importer["artifactUri"]
     return Artifact.from_json(
         {
             "name": "artifact",
             "uri": uri["constant"] if "constant" in uri else inputs[uri["runtimeParameter"]],
-            "metadata": resolve(importer.get("metadata", {})),
+            "metadata": placeholders.resolve_json(importer.get("metadata", {}), given, constants),
         },
         importer["typeSchema"],
     )

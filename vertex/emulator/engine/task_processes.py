@@ -68,7 +68,7 @@ class TaskProcesses:
             service.run_logs[self.run] = self.logs
         self._lock = threading.Lock()
         self._running: list[Process] = []
-        self.cancelled = threading.Event()
+        self.cancelled, self.killed = threading.Event(), threading.Event()
         executors = self.spec.get("deploymentSpec", {}).get("executors", {}).values()
         commands = [executor.get("container", {}).get("command", []) for executor in executors]
         if not self.services.emulator.task_variables:
@@ -83,14 +83,29 @@ class TaskProcesses:
         containers = self.services.containers
         return containers.image_id(image) if containers else image
 
+    def make_folder(self, folder: pathlib.Path) -> None:
+        """Create the folder of a task's outputs, in which the user of its container may write."""
+        folder.mkdir(parents=True, exist_ok=True)
+        if self.services.containers:
+            folder.chmod(0o777)
+
     def execute(
-        self, task: str, image: str, command: Sequence[str], variables: Json, log: pathlib.Path
+        self,
+        task: str,
+        image: str,
+        command: Sequence[str],
+        variables: Json,
+        log: pathlib.Path,
+        *,
+        after_cancel: bool = False,
     ) -> int | None:
         """Run a task's container to its end; return its exit code, None if it was cancelled.
 
         `task` is the task's path. -n is returned if signal n ended the process, and 1 if the
-        process succeeded but a job that it launched did not.
+        process succeeded but a job that it launched did not. With `after_cancel`, it runs even if
+        the run has been cancelled.
         """
+        stop = self.killed if after_cancel else self.cancelled
         if MAIL_MODULE in command:
             log.write_text("Nothing is sent: e-mails are a service of Vertex AI\n")
             return 0
@@ -98,10 +113,10 @@ class TaskProcesses:
         is_isolated = installs or self.services.program is run_command
         if is_isolated and not self.services.containers and not find_launcher(command):
             environment = TaskEnvironment(installs or "true", image)
-            return self._execute_isolated(environment, rest, variables, log)
+            return self._execute_isolated(environment, rest, variables, log, stop)
         earlier = self.jobs_of(task)  # of attempts that failed
         with self._lock:
-            if self.cancelled.is_set():
+            if stop.is_set():
                 return None
             if launcher := find_launcher(command):
                 process = self._launch(task, launcher, command, log)
@@ -115,32 +130,44 @@ class TaskProcesses:
             job.cancel()
             job.join()
         self._running.remove(process)
-        if self.cancelled.is_set():
+        if stop.is_set():
             return None
         # A launcher that receives SIGTERM cancels its job and exits with 0.
         failed = any(job.state != "SUCCEEDED" for job in launched)
         return process.returncode or int(failed)
 
     def _execute_isolated(
-        self, environment: TaskEnvironment, command: list[str], variables: Json, log: pathlib.Path
+        self,
+        environment: TaskEnvironment,
+        command: list[str],
+        variables: Json,
+        log: pathlib.Path,
+        stop: threading.Event,
     ) -> int | None:
-        """Run a task in an environment and a working folder of its own."""
+        """Run a task in an environment and a working folder of its own, unless it is to stop."""
         with tempfile.TemporaryDirectory(prefix="task-") as folder:
             with environment.locked():
                 if not environment.is_ready:
-                    code = self._run(environment.creation(), folder, {}, log)
+                    code = self._run(environment.creation(), folder, {}, log, stop)
                     if code != 0:
                         return code
                     environment.mark_ready()
             if self.in_bucket:
                 command = bucket_executor.replace_executor(command, "bucket_executor")
                 variables = {**variables, bucket_executor.FOLDER_VARIABLE: f"{folder}/gcs"}
-            return self._run(environment.program(command), folder, variables, log)
+            return self._run(environment.program(command), folder, variables, log, stop)
 
-    def _run(self, program: Program, folder: str, variables: Json, log: pathlib.Path) -> int | None:
-        """Run a program in a folder; return its exit code, None if the run was cancelled."""
+    def _run(
+        self,
+        program: Program,
+        folder: str,
+        variables: Json,
+        log: pathlib.Path,
+        stop: threading.Event,
+    ) -> int | None:
+        """Run a program in a folder; return its exit code, None if it was stopped."""
         with self._lock:
-            if self.cancelled.is_set():
+            if stop.is_set():
                 return None
             process = Process(
                 program.command,
@@ -152,7 +179,7 @@ class TaskProcesses:
             self._running.append(process)
         process.finished.wait()
         self._running.remove(process)
-        return None if self.cancelled.is_set() else process.returncode
+        return None if stop.is_set() else process.returncode
 
     def jobs_of(self, task: str = "") -> list[BackgroundJob]:
         """Return the jobs that a task of the run has launched, or all of the run's tasks."""
@@ -174,14 +201,14 @@ class TaskProcesses:
         """Cancel running jobs and tasks with a grace period; prevent new ones."""
         with self._lock:
             self.cancelled.set()
-        jobs = self.jobs_of()
+            jobs, running = self.jobs_of(), list(self._running)
         for job in jobs:
             job.cancel()
-        for process in list(self._running):
+        for process in running:
             process.terminate(group=True)
         for job in jobs:
             job.join()
-        for process in list(self._running):
+        for process in running:
             if not process.finished.wait(_CANCEL_GRACE_SECONDS):
                 process.kill()
 
@@ -189,6 +216,7 @@ class TaskProcesses:
         """Kill running jobs and tasks; prevent new ones."""
         with self._lock:
             self.cancelled.set()
+            self.killed.set()
         for job in self.jobs_of():
             job.kill()
         for process in list(self._running):
