@@ -3,7 +3,6 @@
 import itertools
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from trainer.engine.applied_optimizers import list_inner, list_optimizers, list_parts
@@ -43,16 +42,6 @@ def is_plain(model: keras.Model) -> bool:
         is_of_keras(get_metric_function(metric) or type(metric)) and not is_own_metric(metric)
         for metric in list_metrics(model)
     )
-
-
-def check_additive(metric: str, whole: np.ndarray, first: np.ndarray, second: np.ndarray) -> None:
-    """Raise InputError unless what two halves of a batch add to a state is what the batch adds."""
-    if not np.allclose(whole, first + second, rtol=1e-3, atol=1e-5):
-        raise InputError(
-            f"the metric {metric!r} can't be computed by several replicas, because its state over "
-            "two halves of a batch does not add up to that over the batch; leave it out, or keep "
-            "sums over rows in its variables"
-        )
 
 
 def check_compiled(model: keras.Model) -> None:

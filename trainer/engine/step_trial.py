@@ -11,7 +11,7 @@ The trial is not needed for models that consist of Keras' layers, losses and met
 import contextlib
 import dataclasses
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import keras
@@ -254,7 +254,8 @@ def _find_scales(
     for attempt in attempts:
         for parts in attempt.cuts:
             results = [result for result, _ in parts]
-            _check_states(model, attempt.whole, results, tolerance)
+            of_parts = [result.states for result in results]
+            check_states(model, list_metrics(model), attempt.whole.states, of_parts)
             _check_assigned(model, function, attempt.whole, results, tolerance)
     return scales
 
@@ -337,15 +338,23 @@ def _find_tolerance(model: keras.Model) -> float:
     return _GPU_TOLERANCE if tf.config.list_logical_devices("GPU") else _CPU_TOLERANCE
 
 
-def _check_states(model: keras.Model, whole: Result, parts: list[Result], tolerance: float) -> None:
-    """Raise InputError for metrics whose states are no sums over rows."""
-    names = {
-        id(variable): metric.name for metric in list_metrics(model) for variable in metric.variables
-    }
-    for variable, change, *of_parts in zip(
-        list_states(model), whole.states, *(part.states for part in parts), strict=True
-    ):
-        if not _is_close(sum(of_parts), change, tolerance):
+def check_states(
+    model: keras.Model,
+    metrics: Sequence[keras.Metric],
+    whole: Sequence[Any],
+    parts: Sequence[Sequence[Any]],
+) -> None:
+    """Raise InputError for metrics whose states are no sums over rows.
+
+    Args:
+        metrics: the metrics to check.
+        whole: what a batch adds to each of `list_states(model)`.
+        parts: the same for parts of the batch.
+    """
+    names = {id(variable): metric.name for metric in metrics for variable in metric.variables}
+    for variable, change, *of_parts in zip(list_states(model), whole, *parts, strict=True):
+        is_sum = _is_close(sum(of_parts), change, _find_tolerance(model))
+        if id(variable) in names and not is_sum:
             raise InputError(
                 f"the metric {names[id(variable)]!r} can't be computed by several replicas, "
                 "because its state over two parts of a batch does not add up to that over the "
