@@ -12,7 +12,7 @@ import keras
 import tensorflow as tf
 
 from trainer.engine import draws
-from trainer.engine.internals import find, get_mask, replaced, set_mask
+from trainer.engine.internals import find, masking, replaced
 from trainer.engine.replica_sums import Share, all_reduce
 
 
@@ -54,9 +54,9 @@ def _gather(values: Any, share: Share) -> Any:
         if own is None:
             return None
         whole = _with_gradient(own, _add_rows(own, share), share)
-        mask = get_mask(own)
+        mask = masking.get_keras_mask(own)
         if mask is not None:
-            set_mask(whole, _add_rows(mask, share))
+            masking.set_keras_mask(whole, _add_rows(mask, share))
         return whole
 
     return keras.tree.map_structure(gather, values)

@@ -26,7 +26,7 @@ try:
     # Unnecessary if Keras took the branch outside of the replicas' steps.
     from keras.src import ops as optimizer_ops
 
-    # Masks of outputs, see `get_mask`.
+    # Masks of outputs. Unnecessary if losses took masks as arguments.
     from keras.src.backend.common import masking
 
     # Moments of a synchronized BatchNormalization, which Keras takes for means of equal parts.
@@ -93,44 +93,21 @@ __all__ = [
     "GeneratorDataAdapter",
     "PyDatasetAdapter",
     "TracedFunction",
-    "build_symbolically",
     "constant_value_as_shape",
-    "convert_optionals",
-    "create_here",
     "deserialize_dataset_from_graph",
-    "draws_order",
-    "find",
-    "get_count",
-    "get_graph",
-    "get_loss_tracker",
-    "get_mask",
-    "get_metric_function",
-    "get_variable_type",
     "global_seed",
-    "has_loss",
-    "held_here",
-    "inline",
-    "is_of_keras",
-    "is_unordered",
-    "list_layers",
-    "list_sources",
     "losses",
-    "next_batch",
+    "masking",
     "normalization",
     "optimizer_ops",
-    "outside_strategies",
-    "overwrite_with_averages",
     "pythonify_logs",
     "random_ops",
-    "replaced",
     "seed_generator",
     "serialize_dataset_to_graph",
-    "set_mask",
-    "set_monitor",
     "stateless_random_ops",
     "train_validation_split",
-    "validates_after",
 ]
+"""Parts that other modules use as they are, besides the functions below."""
 
 _SIGNATURES: list[tuple[Any, str, str]] = [
     (normalization, "_compute_moments_sync", "x axes keepdims"),
@@ -171,15 +148,10 @@ _SIGNATURES: list[tuple[Any, str, str]] = [
         "_as_serialized_graph",
         "self allow_stateful strip_device_assignment external_state_policy",
     ),
-    *(
-        (random_ops, name, f"shape {middle} seed seed2 name")
-        for name, middle in {
-            "random_standard_normal": "dtype",
-            "truncated_normal": "dtype",
-            "random_uniform": "dtype",
-            "random_uniform_int": "minval maxval",
-        }.items()
-    ),
+    (random_ops, "random_standard_normal", "shape dtype seed seed2 name"),
+    (random_ops, "truncated_normal", "shape dtype seed seed2 name"),
+    (random_ops, "random_uniform", "shape dtype seed seed2 name"),
+    (random_ops, "random_uniform_int", "shape minval maxval seed seed2 name"),
     *(
         (stateless_random_ops, f"stateless_random_{name}_v2", f"shape key counter alg {last} name")
         for name, last in {
@@ -415,18 +387,11 @@ def is_of_keras(thing: Any, *parts: str) -> bool:
     return getattr(thing, "__module__", "").startswith(prefixes)
 
 
-def get_mask(tensor: tf.Tensor) -> tf.Tensor | None:
-    """Return the mask of a layer's output. Unnecessary if losses took masks as arguments."""
-    return masking.get_keras_mask(tensor)
-
-
-def set_mask(tensor: tf.Tensor, mask: tf.Tensor) -> None:
-    """Give an output the mask that its losses use. Unnecessary as above."""
-    masking.set_keras_mask(tensor, mask)
-
-
 def get_metric_function(metric: keras.Metric) -> Callable[..., Any] | None:
-    """Return the function of which a metric is the mean, if it is one. Unnecessary as above."""
+    """Return the function of which a metric is the mean, if it is one.
+
+    Unnecessary if metrics said whether they work on each row by itself.
+    """
     return getattr(metric, "_fn", None)
 
 

@@ -104,7 +104,8 @@ def find_scales(
 ) -> Scales:
     """Return how the values of a step add up; raise InputError for a step that rows can't divide.
 
-    `rows` are a batch of two rows or more; for the other arguments, see `Step`.
+    Call this in `trained_for_long`. `rows` are a batch of two rows or more; for the other
+    arguments, see `Step`.
     """
     for layer in list_layers(model):
         if isinstance(layer, _BATCH_LAYERS):
@@ -113,45 +114,6 @@ def find_scales(
                 "other images, which several replicas would do differently; call it in the data's "
                 "map, or train on one replica"
             )
-    with _trained_for_long(model):
-        return _find_scales(model, strategy, function, states, rows, is_plain=is_plain)
-
-
-@contextlib.contextmanager
-def _trained_for_long(model: keras.Model) -> Iterator[None]:
-    """Let a model have no zeros that hide what its step compares later.
-
-    A new layer's outputs may all be 0, and so may the weight of a loss that rises with the steps.
-    """
-    optimizers = list_optimizers(model)
-    counts = [get_count(one) for outer in optimizers for one in (outer, *list_inner(outer))]
-    zeros = [
-        weight for weight in model.weights if "float" in weight.dtype and not np.any(weight.numpy())
-    ]
-    before = [int(count.numpy()) for count in counts]
-    try:
-        for count, value in zip(counts, before, strict=True):
-            count.assign(value + _STEPS)
-        for weight in zeros:
-            places = np.arange(np.prod(weight.shape)).reshape(weight.shape)
-            weight.assign(0.01 * (1.5 + np.cos(places)))
-        yield
-    finally:
-        for count, value in zip(counts, before, strict=True):
-            count.assign(value)
-        for weight in zeros:
-            weight.assign(keras.ops.zeros_like(weight))
-
-
-def _find_scales(
-    model: keras.Model,
-    strategy: tf.distribute.Strategy,
-    function: Callable[[Any], Any],
-    states: MetricStates,
-    rows: Any,
-    *,
-    is_plain: bool,
-) -> Scales:
     number = int(count_rows(rows))
     whole_pass, part_pass = (
         Pass(model, strategy, function, states, rows, is_whole=is_whole, is_plain=is_plain)
@@ -260,6 +222,37 @@ def _find_scales(
     return scales
 
 
+@contextlib.contextmanager
+def trained_for_long(model: keras.Model) -> Iterator[None]:
+    """Let a model have no zeros that hide what its step compares later.
+
+    A new layer's outputs may all be 0, and so may the weight of a loss that rises with the steps.
+    """
+    optimizers = list_optimizers(model)
+    counts = [get_count(one) for outer in optimizers for one in (outer, *list_inner(outer))]
+    zeros = [
+        weight for weight in model.weights if "float" in weight.dtype and not np.any(weight.numpy())
+    ]
+    with _restored([*counts, *zeros]):
+        for count in counts:
+            count.assign(count.numpy() + _STEPS)
+        for weight in zeros:
+            places = np.arange(np.prod(weight.shape)).reshape(weight.shape)
+            weight.assign(0.01 * (1.5 + np.cos(places)))
+        yield
+
+
+@contextlib.contextmanager
+def _restored(variables: Sequence[keras.Variable]) -> Iterator[None]:
+    """Restore the values of variables that change in this context."""
+    before = [variable.numpy() for variable in variables]
+    try:
+        yield
+    finally:
+        for variable, value in zip(variables, before, strict=True):
+            variable.assign(value)
+
+
 @dataclasses.dataclass(frozen=True)
 class _Attempt:
     """The results of a step of some rows, and of two parts of them, with the parts' shares."""
@@ -307,15 +300,12 @@ def _is_shown(value: np.ndarray) -> bool:
 def _other_weights(model: keras.Model, seed: int) -> Iterator[None]:
     """Let a model have random weights, larger for a larger seed: a value may differ from 0."""
     generator = np.random.default_rng(seed)
-    before = [weight.numpy() for weight in model.trainable_weights]
-    try:
-        for weight, value in zip(model.trainable_weights, before, strict=True):
+    with _restored(model.trainable_weights):
+        for weight in model.trainable_weights:
+            value = weight.numpy()
             spread = (np.std(value.astype(np.float32)) + 0.1) * 2**seed
             weight.assign(value + generator.normal(0, spread, value.shape).astype(value.dtype))
         yield
-    finally:
-        for weight, value in zip(model.trainable_weights, before, strict=True):
-            weight.assign(value)
 
 
 def _change_labels(rows: Any) -> Any:
