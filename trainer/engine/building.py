@@ -26,13 +26,13 @@ def build_without_data(model: keras.Model) -> bool:
     return model.built and all(optimizer.built for optimizer in list_optimizers(model))
 
 
-def build(model: keras.Model, strategy: tf.distribute.Strategy, specification: Any) -> None:
+def build(model: keras.Model, specification: Any) -> None:
     """Build a model, its metrics and its optimizers for batches of a tf.data specification."""
     # Not from a batch itself, because a dataset may shuffle otherwise after an iterator was made.
     data = keras.tree.map_structure(
         lambda spec: spec if isinstance(spec, tf.TensorSpec) else None, specification
     )
-    with strategy.scope():
+    with model.distribute_strategy.scope():
         try:
             build_symbolically(model, data)
         except RuntimeError:
@@ -47,13 +47,12 @@ def build(model: keras.Model, strategy: tf.distribute.Strategy, specification: A
                 "training, and crop images, as RandomCrop does in training only, in the data's map"
             ) from error
         build_without_data(model)
-    _build_optimizers(model, strategy, specification)
+    _build_optimizers(model, specification)
 
 
-def _build_optimizers(
-    model: keras.Model, strategy: tf.distribute.Strategy, specification: Any
-) -> None:
+def _build_optimizers(model: keras.Model, specification: Any) -> None:
     """Build the optimizers that a train_step of the user's own would build in its first call."""
+    strategy = model.distribute_strategy
     used: dict[keras.optimizers.Optimizer, dict[int, keras.Variable]] = {}
     with contextlib.ExitStack() as stack:
         for optimizer in list_optimizers(model):

@@ -95,7 +95,6 @@ def _is_mean(loss: Any) -> bool:
 
 def find_scales(
     model: keras.Model,
-    strategy: tf.distribute.Strategy,
     function: Callable[[Any], Any],
     states: MetricStates,
     rows: Any,
@@ -116,14 +115,14 @@ def find_scales(
             )
     number = int(count_rows(rows))
     whole_pass, part_pass = (
-        Pass(model, strategy, function, states, rows, is_whole=is_whole, is_plain=is_plain)
+        Pass(model, function, states, rows, is_whole=is_whole, is_plain=is_plain)
         for is_whole in (True, False)
     )
     whole = whole_pass.run(rows)
     places = {1, number // 4, number // 2, number * 3 // 4, number - 1} - {0, number}
     tolerance = _find_tolerance(model)
-    constant = {("values", index) for index in whole_pass.constants}
-    changed = whole_pass.states
+    constant = {("values", index) for index in whole_pass.recorded.constants}
+    changed = whole_pass.recorded.states
 
     def run(factor: float = 1.0, rows: Any = rows) -> _Attempt:
         whole = whole_pass.run(rows, factor=factor)
@@ -171,7 +170,8 @@ def find_scales(
 
     scales = Scales()
     scaled: Scale | None = None  # That of the last loss that an optimizer scales.
-    for index, name in enumerate(whole_pass.names):
+    names = whole_pass.recorded.names
+    for index, name in enumerate(names):
         scale = find("values", index)
         if scaled and name.startswith(GRADIENT) and fits(scaled, "values", index):
             scale = scaled  # Several may fit gradients that are 0.
@@ -188,15 +188,15 @@ def find_scales(
         scaled = scale if name.startswith(SCALED) else scaled
     if scaled:
         unscaled = whole_pass.run(rows, loss_factor=0.0)
-        for name, value in zip(whole_pass.names, unscaled.values, strict=True):
+        for name, value in zip(names, unscaled.values, strict=True):
             if name.startswith(GRADIENT) and _is_shown(value):
                 raise refuse(
                     f"{name} is not only that of a loss that optimizer.scale_loss returns; compute "
                     "it by the tape of the scaled loss alone"
                 )
-    if whole_pass.has_changed_gradients:
+    if whole_pass.recorded.has_changed_gradients:
         larger = run(_FACTOR)
-        for index, (name, scale) in enumerate(zip(whole_pass.names, scales.values, strict=True)):
+        for index, (name, scale) in enumerate(zip(names, scales.values, strict=True)):
             if name.startswith(GRADIENT) and not larger.adds_up(scale, "values", index):
                 raise refuse_value(
                     f"{name}, if it is {_FACTOR:.0f} times as large,",

@@ -37,8 +37,7 @@ def make_step(
         written: the user's own part of the model; by default, all of it.
         options: others of `Step`, as are all that are not listed here.
     """
-    strategy = model.distribute_strategy
-    several = strategy.num_replicas_in_sync > 1
+    several = model.distribute_strategy.num_replicas_in_sync > 1
     gathers = several and gather_batch
     if gathers and not has_steps_of_keras(model):
         raise InputError(
@@ -53,12 +52,11 @@ def make_step(
         if not is_untried:
             squared = squares_as_losses(model) if gathers else contextlib.nullcontext()
             with trained_for_long(model), squared:
-                scales = find_scales(model, strategy, function, states, rows, is_plain=is_plain)
+                scales = find_scales(model, function, states, rows, is_plain=is_plain)
         if gathers:  # The values of the loss are those of all rows.
             scales.values = []
     step = Step(
         model,
-        strategy,
         function,
         states,
         scales,

@@ -124,13 +124,11 @@ def fit(
             validation["steps_per_execution"] = model.steps_per_execution
         local_evaluation.evaluate_in_this_process(model)
         kind = AsynchronousFit if _has_servers(strategy) else MirroredFit
-        loop = kind(
-            model, strategy, cluster, training, validation, epochs, gather_batch=gather_batch
-        )
+        loop = kind(model, cluster, training, validation, epochs, gather_batch=gather_batch)
     elif directory and not build_without_data(model):
         adapter = EpochIterator(**training).data_adapter
         data = adapter.get_tf_dataset()
-        build(model, strategy, data.element_spec)
+        build(model, data.element_spec)
         if isinstance(adapter, GeneratorDataAdapter):  # It has taken batches from the generator.
             training["x"] = data
     begun: dict[str, Any] = {}
