@@ -27,7 +27,7 @@ from trainer.engine.internals import (
     serialize_dataset_to_graph,
 )
 from trainer.engine.metric_states import add_changes
-from trainer.engine.parameter_servers import STEPS_AHEAD, Steps
+from trainer.engine.parameter_servers import Steps
 from trainer.engine.step_trial import check_states
 from trainer.engine.worker_step import make_worker_step
 from trainer.fit.fit_loop import FitLoop
@@ -77,23 +77,13 @@ class AsynchronousFit(FitLoop):
         return self.traced.functions.setdefault(name, tf.function(step, autograph=False))
 
     def train_epoch(self, called: keras.callbacks.CallbackList, done: int) -> dict[str, float]:
-        running = Steps(self._coordinator, self._train_step, self._batches)
         logs: dict[str, Any] = {}
-        scheduled = done
         counts = [optimizer.iterations for optimizer in list_optimizers(self.model)]
         before = [int(count) for count in counts]
-        while True:
-            while (
-                scheduled < self.steps
-                and len(running) < STEPS_AHEAD * self._workers
-                and not self.model.stop_training
-            ):
-                called.on_train_batch_begin(scheduled)
-                running.schedule()
-                scheduled += 1
-            if not running:
-                break
-            logs, changes = running.fetch()
+        running = Steps(self._coordinator, self._workers, self._train_step, self._batches)
+        for logs, changes in running.run(
+            range(done, self.steps), lambda: self.model.stop_training, called.on_train_batch_begin
+        ):
             self._add(changes)
             called.on_train_batch_end(done, pythonify_logs(logs))
             done += 1
