@@ -59,7 +59,7 @@ def _build_optimizers(model: keras.Model, specification: Any) -> None:
             if not optimizer.built:
                 used[optimizer] = {}
                 record = functools.partial(_record, used[optimizer])
-                stack.enter_context(replaced(optimizer, "apply", record))
+                stack.enter_context(replaced(optimizer, apply=record))
         if used:
             step = tf.function(
                 lambda batch: strategy.run(model.train_step, args=(unwrap(batch),)),

@@ -11,7 +11,7 @@ import contextlib
 import functools
 import random
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -56,8 +56,7 @@ _rows = threading.local()
 """The rows of a replica; tf.distribute traces each replica of a process in its own thread."""
 
 
-@contextlib.contextmanager
-def by_row() -> Iterator[None]:
+def by_row() -> contextlib.AbstractContextManager[None]:
     """Let replicas that are traced in this context draw for their rows, set by `set_rows`.
 
     A draw whose first dimension counts rows, or is a multiple of them, is that of the rows. Other
@@ -65,8 +64,7 @@ def by_row() -> Iterator[None]:
     binomial and truncated_normal are. XLA draws normal numbers otherwise for other sizes.
     """
     _check_functions()
-    with _operations_by_row():
-        yield
+    return _operations_by_row()
 
 
 @functools.cache
@@ -91,17 +89,12 @@ def _check_functions() -> None:
                 )
 
 
-@contextlib.contextmanager
-def _operations_by_row() -> Iterator[None]:
-    with contextlib.ExitStack() as stack:
-        for name in _OPERATIONS:
-            drawn = _draw_for_rows(find(stateless_random_ops, name))
-            stack.enter_context(replaced(stateless_random_ops, name, drawn))
-        yield
+def _operations_by_row() -> contextlib.AbstractContextManager[None]:
+    by_name = {name: _draw_for_rows(find(stateless_random_ops, name)) for name in _OPERATIONS}
+    return replaced(stateless_random_ops, **by_name)
 
 
-@contextlib.contextmanager
-def repeated() -> Iterator[None]:
+def repeated() -> contextlib.AbstractContextManager[None]:
     """Let functions of tf.random draw the same in each function that is traced in this context.
 
     They draw by row, too, if `by_row` is entered before.
@@ -115,11 +108,7 @@ def repeated() -> Iterator[None]:
 
         return draw
 
-    with contextlib.ExitStack() as stack:
-        for name, stateless in _STATEFUL.items():
-            repeating = repeat(stateless)
-            stack.enter_context(replaced(random_ops, name, repeating))
-        yield
+    return replaced(random_ops, **{name: repeat(drawn) for name, drawn in _STATEFUL.items()})
 
 
 def get_unseeded(strategy: tf.distribute.Strategy) -> keras.random.SeedGenerator:
@@ -134,11 +123,11 @@ def get_unseeded(strategy: tf.distribute.Strategy) -> keras.random.SeedGenerator
     return generator
 
 
-@contextlib.contextmanager
-def shared_by_threads(generator: keras.random.SeedGenerator) -> Iterator[None]:
+def shared_by_threads(
+    generator: keras.random.SeedGenerator,
+) -> contextlib.AbstractContextManager[None]:
     """Let all replicas draw without a seed by `generator`; Keras gives each thread its own."""
-    with replaced(seed_generator, "global_seed_generator", lambda: generator):
-        yield
+    return replaced(seed_generator, global_seed_generator=lambda: generator)
 
 
 def set_rows(offset: tf.Tensor, count: Any) -> None:

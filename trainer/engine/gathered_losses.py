@@ -5,7 +5,6 @@ of the whole batch; its gradient flows back to the replica's own rows alone.
 """
 
 import contextlib
-from collections.abc import Iterator
 from typing import Any
 
 import keras
@@ -16,8 +15,7 @@ from trainer.engine.internals import find, masking, replaced
 from trainer.engine.replica_sums import Share, all_reduce
 
 
-@contextlib.contextmanager
-def losses_of_all_rows(model: keras.Model, share: Share) -> Iterator[None]:
+def losses_of_all_rows(model: keras.Model, share: Share) -> contextlib.AbstractContextManager[None]:
     """Let the compute_loss of a model get the outputs, labels and weights of the whole batch."""
     compute_loss = find(model, "compute_loss")
     is_of_keras = type(model).compute_loss is keras.Model.compute_loss
@@ -31,20 +29,17 @@ def losses_of_all_rows(model: keras.Model, share: Share) -> Iterator[None]:
         draws.set_rows(share.offset, tf.maximum(share.count, 1))
         return loss
 
-    with replaced(model, "compute_loss", compute):
-        yield
+    return replaced(model, compute_loss=compute)
 
 
-@contextlib.contextmanager
-def squares_as_losses(model: keras.Model) -> Iterator[None]:
+def squares_as_losses(model: keras.Model) -> contextlib.AbstractContextManager[None]:
     """Let a model minimize its outputs, to try how all but its loss depends on a batch's rows."""
 
     def compute(x: Any, y: Any, y_pred: Any, *_: Any, **__: Any) -> Any:
         outputs = [tf.cast(output, tf.float32) for output in keras.tree.flatten(y_pred)]
         return tf.add_n([tf.reduce_mean(tf.square(output)) for output in outputs])
 
-    with replaced(model, "compute_loss", compute):
-        yield
+    return replaced(model, compute_loss=compute)
 
 
 def _gather(values: Any, share: Share) -> Any:

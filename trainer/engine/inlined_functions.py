@@ -1,7 +1,6 @@
 """Functions of tf.function within a step, such as a decorated train_step or call."""
 
 import contextlib
-from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -9,8 +8,7 @@ import tensorflow as tf
 from trainer.engine.internals import TracedFunction, find, inline, replaced
 
 
-@contextlib.contextmanager
-def inlined_functions() -> Iterator[None]:
+def inlined_functions() -> contextlib.AbstractContextManager[None]:
     """Let a step that is traced in this context contain the functions that it calls.
 
     TensorFlow would trace them once for all steps and replicas, with the values of the first.
@@ -22,5 +20,4 @@ def inlined_functions() -> Iterator[None]:
             return call(self, *arguments, **options)
         return inline(self)(*arguments, **options)
 
-    with replaced(TracedFunction, "__call__", call_inlined):
-        yield
+    return replaced(TracedFunction, __call__=call_inlined)

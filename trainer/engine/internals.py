@@ -224,23 +224,22 @@ _lock = threading.Lock()
 
 
 @contextlib.contextmanager
-def replaced(owner: Any, name: str, function: Callable[..., Any]) -> Iterator[None]:
-    """Let calls of a function, method or property do something else in this context.
+def replaced(owner: Any, /, **functions: Callable[..., Any]) -> Iterator[None]:
+    """Let calls of functions, methods or properties do something else in this context.
 
     Only calls of this thread do, and of the threads in which tf.distribute traces the replicas of
-    its steps; other threads get the original. `function` gets it by `find`.
+    its steps; other threads get the original. A replacement gets it by `find`.
 
     Args:
         owner: a module, a class or an object.
-        name: name of the function in it.
-        function: what is called instead, with the same arguments.
+        functions: what is called instead, with the same arguments, by the name in the owner.
     """
-    changes = [(owner, name, function), *_IN_REPLICAS]
+    changes = [*((owner, name, new) for name, new in functions.items()), *_IN_REPLICAS]
     with contextlib.ExitStack() as stack:
         for changed, called, _ in changes:
             stack.enter_context(_installed_at(changed, called))
-        functions = {_key(changed, called): new for changed, called, new in changes}
-        token = _replacements.set({**_replacements.get(), **functions})
+        added = {_key(changed, called): new for changed, called, new in changes}
+        token = _replacements.set({**_replacements.get(), **added})
         try:
             yield
         finally:

@@ -112,9 +112,9 @@ class Pass:
             return normalize(layer, inputs, training=False, mask=mask)
 
         with (
-            replaced(tf.distribute.Strategy, "num_replicas_in_sync", lambda _: replicas),
+            replaced(tf.distribute.Strategy, num_replicas_in_sync=lambda _: replicas),
             # Its statistics are those of a replica, as in Keras.
-            replaced(keras.layers.BatchNormalization, "call", infer),
+            replaced(keras.layers.BatchNormalization, call=infer),
             means_of_local_rows(),
             draws.by_row(),
             draws.repeated(),
@@ -203,12 +203,11 @@ class Pass:
                     local.values.add(f"{SCALED} {name!r}", total)
                     return loss * tf.cast(loss_factor, loss.dtype)
 
-                stack.enter_context(replaced(optimizer, "apply", record))
-                stack.enter_context(replaced(optimizer, "scale_loss", scale))
-            stack.enter_context(replaced(keras.metrics.Mean, "update_state", update_recorded))
-            stack.enter_context(replaced(tf.GradientTape, "gradient", gradients_times))
+                stack.enter_context(replaced(optimizer, apply=record, scale_loss=scale))
+            stack.enter_context(replaced(keras.metrics.Mean, update_state=update_recorded))
+            stack.enter_context(replaced(tf.GradientTape, gradient=gradients_times))
             stack.enter_context(masks_of_all_rows(average_of_whole))
-            stack.enter_context(replaced(losses, "unscale_loss_for_distribution", loss_recorded))
+            stack.enter_context(replaced(losses, unscale_loss_for_distribution=loss_recorded))
             stack.enter_context(states.kept(measure_after=self._is_plain))
             yield
 
