@@ -50,7 +50,7 @@ try:
     # Logs as `fit` gives them to callbacks. Unnecessary if Keras exported it.
     from keras.src.utils.python_utils import pythonify_logs
 
-    # AutoGraph, see `inline`.
+    # AutoGraph, see `inlined_functions`.
     from tensorflow.python.autograph.core.ag_ctx import ControlStatusCtx, Status
     from tensorflow.python.autograph.impl.api import tf_convert
 
@@ -70,7 +70,7 @@ try:
     # Whether the user has set a seed. Unnecessary if tf.random had a function that returns it.
     from tensorflow.python.eager.context import global_seed
 
-    # What tf.function returns, see `inline`.
+    # What tf.function returns, see `inlined_functions`.
     from tensorflow.python.eager.polymorphic_function.polymorphic_function import (
         Function as TracedFunction,
     )
@@ -92,7 +92,6 @@ __all__ = [
     "EpochIterator",
     "GeneratorDataAdapter",
     "PyDatasetAdapter",
-    "TracedFunction",
     "constant_value_as_shape",
     "deserialize_dataset_from_graph",
     "global_seed",
@@ -368,13 +367,22 @@ def held_here(variables: Sequence[keras.Variable], own: Sequence[tf.Variable]) -
             variable.assign(value)
 
 
-def inline(function: TracedFunction) -> Callable[..., Any]:
-    """Return the Python function of a tf.function, converted by AutoGraph if it is to be.
+def inlined_functions() -> contextlib.AbstractContextManager[None]:
+    """Let a step that is traced in this context contain the functions of tf.function in it.
 
-    Unnecessary if tf.function had an option to be inlined where it is called.
+    TensorFlow would trace a decorated train_step or call once for all steps and replicas, with the
+    values of the first. Unnecessary if tf.function had an option to be inlined where it is called.
     """
-    status = Status.ENABLED if function._autograph else Status.DISABLED
-    return tf_convert(function.python_function, ControlStatusCtx(status))
+    call = find(TracedFunction, "__call__")
+
+    def call_inlined(function: Any, *arguments: Any, **options: Any) -> Any:
+        if tf.executing_eagerly():
+            return call(function, *arguments, **options)
+        status = Status.ENABLED if function._autograph else Status.DISABLED
+        inlined = tf_convert(function.python_function, ControlStatusCtx(status))
+        return inlined(*arguments, **options)
+
+    return replaced(TracedFunction, __call__=call_inlined)
 
 
 def is_of_keras(thing: Any, *parts: str) -> bool:

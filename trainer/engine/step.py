@@ -10,7 +10,7 @@ import tensorflow as tf
 from trainer.engine import draws, replica_sums
 from trainer.engine.applied_optimizers import list_optimizers, others_refused
 from trainer.engine.gathered_losses import losses_of_all_rows
-from trainer.engine.inlined_functions import inlined_functions
+from trainer.engine.internals import inlined_functions
 from trainer.engine.metric_states import MetricStates, add_changes
 from trainer.engine.scales import Scale, Scales, flatten_logs
 

@@ -16,8 +16,13 @@ from trainer.engine import draws
 from trainer.engine.applied_optimizers import list_optimizers, others_refused
 from trainer.engine.batch_rows import any_rows, count_rows
 from trainer.engine.compile_checks import list_states
-from trainer.engine.inlined_functions import inlined_functions
-from trainer.engine.internals import find, get_variable_type, losses, replaced
+from trainer.engine.internals import (
+    find,
+    get_variable_type,
+    inlined_functions,
+    losses,
+    replaced,
+)
 from trainer.engine.metric_states import MetricStates
 from trainer.engine.replica_sums import masks_of_all_rows, means_of_local_rows
 from trainer.engine.scales import flatten_logs
