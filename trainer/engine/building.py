@@ -5,7 +5,6 @@ On several devices a step can't create variables, and a checkpoint restores thos
 
 import contextlib
 import functools
-import re
 from typing import Any
 
 import keras
@@ -13,8 +12,9 @@ import tensorflow as tf
 
 from trainer.engine.applied_optimizers import list_optimizers
 from trainer.engine.batch_rows import unwrap
+from trainer.engine.compile_checks import find_reason
 from trainer.engine.internals import build_symbolically, replaced
-from vertex.errors import InputError, first_line
+from vertex.errors import InputError
 
 
 def build_without_data(model: keras.Model) -> bool:
@@ -40,10 +40,9 @@ def build(model: keras.Model, specification: Any) -> None:
             if type(model).train_step is keras.Model.train_step:
                 raise
         except ValueError as error:
-            reason = re.sub(r"Exception encountered when calling .*|\x1b\[\d*m", "", str(error))
             raise InputError(
                 f"several replicas can't build the model {model.name!r} with training=False: "
-                f"{first_line(ValueError(reason))}; let its layers return the same shape as in "
+                f"{find_reason(error)}; let its layers return the same shape as in "
                 "training, and crop images, as RandomCrop does in training only, in the data's map"
             ) from error
         build_without_data(model)

@@ -1,13 +1,14 @@
 """Refuse what a model's `compile` may say that several replicas can't train."""
 
 import itertools
+import re
 
 import keras
 import tensorflow as tf
 
 from trainer.engine.applied_optimizers import list_inner, list_optimizers, list_parts
 from trainer.engine.internals import get_metric_function, is_of_keras
-from vertex.errors import InputError
+from vertex.errors import InputError, first_line
 
 _MEANS = ("mean", "sum_over_batch_size")
 """Reductions of losses that are means over the rows."""
@@ -42,6 +43,12 @@ def is_plain(model: keras.Model) -> bool:
         is_of_keras(get_metric_function(metric) or type(metric)) and not is_own_metric(metric)
         for metric in list_metrics(model)
     )
+
+
+def find_reason(error: Exception) -> str:
+    """Return the line of an error in a layer that gives the reason, without Keras' heading."""
+    text = re.sub(r"Exception encountered when calling .*|\x1b\[\d*m", "", str(error))
+    return first_line(ValueError(text))
 
 
 def check_compiled(model: keras.Model) -> None:

@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import re
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -15,7 +14,7 @@ from tensorflow import raw_ops
 from trainer.engine import draws
 from trainer.engine.applied_optimizers import list_optimizers, others_refused
 from trainer.engine.batch_rows import any_rows, count_rows
-from trainer.engine.compile_checks import list_states
+from trainer.engine.compile_checks import find_reason, list_states
 from trainer.engine.internals import (
     find,
     get_variable_type,
@@ -26,7 +25,7 @@ from trainer.engine.internals import (
 from trainer.engine.metric_states import MetricStates
 from trainer.engine.replica_sums import masks_of_all_rows, means_of_local_rows
 from trainer.engine.scales import flatten_logs
-from vertex.errors import InputError, first_line
+from vertex.errors import InputError
 
 PARTS = 2
 """Parts of a batch in a trial, which the step takes for the number of replicas."""
@@ -247,11 +246,10 @@ class Pass:
         )
 
     def _refuse(self, error: Exception) -> InputError:
-        reason = re.sub(r"Exception encountered when calling .*|\x1b\[\d*m", "", str(error))
         return InputError(
             f"several replicas can't compute {self._function.__name__} of the model "
             f"{self._model.name!r}, which fails with fewer rows, or a number that is not known "
-            f"when it is traced: {first_line(ValueError(reason))}; let it take batches of any "
+            f"when it is traced: {find_reason(error)}; let it take batches of any "
             "size, by keras.ops.shape(x)[0], or train on one replica"
         )
 
