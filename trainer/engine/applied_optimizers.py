@@ -2,7 +2,6 @@
 
 import collections
 import contextlib
-from collections.abc import Iterator
 from typing import Any
 
 import keras
@@ -83,8 +82,7 @@ def _find(value: Any, kind: Any, seen: set[int]) -> list[Any]:
     return found
 
 
-@contextlib.contextmanager
-def others_refused(model: keras.Model) -> Iterator[None]:
+def others_refused(model: keras.Model) -> contextlib.AbstractContextManager[None]:
     """Raise InputError in this context if a step applies an optimizer that is not listed."""
     listed = list_optimizers(model)
     known = {id(one) for outer in listed for one in (outer, *list_inner(outer))}
@@ -99,5 +97,4 @@ def others_refused(model: keras.Model) -> Iterator[None]:
             )
         return apply(self, *arguments, **options)
 
-    with replaced(keras.Optimizer, "apply", apply_known):
-        yield
+    return replaced(keras.Optimizer, apply=apply_known)

@@ -5,7 +5,6 @@ On several devices a step can't create variables, and a checkpoint restores thos
 
 import contextlib
 import functools
-import re
 from typing import Any
 
 import keras
@@ -13,8 +12,9 @@ import tensorflow as tf
 
 from trainer.engine.applied_optimizers import list_optimizers
 from trainer.engine.batch_rows import unwrap
+from trainer.engine.compile_checks import find_reason
 from trainer.engine.internals import build_symbolically, replaced
-from vertex.errors import InputError, first_line
+from vertex.errors import InputError
 
 
 def build_without_data(model: keras.Model) -> bool:
@@ -26,13 +26,13 @@ def build_without_data(model: keras.Model) -> bool:
     return model.built and all(optimizer.built for optimizer in list_optimizers(model))
 
 
-def build(model: keras.Model, strategy: tf.distribute.Strategy, specification: Any) -> None:
+def build(model: keras.Model, specification: Any) -> None:
     """Build a model, its metrics and its optimizers for batches of a tf.data specification."""
     # Not from a batch itself, because a dataset may shuffle otherwise after an iterator was made.
     data = keras.tree.map_structure(
         lambda spec: spec if isinstance(spec, tf.TensorSpec) else None, specification
     )
-    with strategy.scope():
+    with model.distribute_strategy.scope():
         try:
             build_symbolically(model, data)
         except RuntimeError:
@@ -40,27 +40,25 @@ def build(model: keras.Model, strategy: tf.distribute.Strategy, specification: A
             if type(model).train_step is keras.Model.train_step:
                 raise
         except ValueError as error:
-            reason = re.sub(r"Exception encountered when calling .*|\x1b\[\d*m", "", str(error))
             raise InputError(
                 f"several replicas can't build the model {model.name!r} with training=False: "
-                f"{first_line(ValueError(reason))}; let its layers return the same shape as in "
+                f"{find_reason(error)}; let its layers return the same shape as in "
                 "training, and crop images, as RandomCrop does in training only, in the data's map"
             ) from error
         build_without_data(model)
-    _build_optimizers(model, strategy, specification)
+    _build_optimizers(model, specification)
 
 
-def _build_optimizers(
-    model: keras.Model, strategy: tf.distribute.Strategy, specification: Any
-) -> None:
+def _build_optimizers(model: keras.Model, specification: Any) -> None:
     """Build the optimizers that a train_step of the user's own would build in its first call."""
+    strategy = model.distribute_strategy
     used: dict[keras.optimizers.Optimizer, dict[int, keras.Variable]] = {}
     with contextlib.ExitStack() as stack:
         for optimizer in list_optimizers(model):
             if not optimizer.built:
                 used[optimizer] = {}
                 record = functools.partial(_record, used[optimizer])
-                stack.enter_context(replaced(optimizer, "apply", record))
+                stack.enter_context(replaced(optimizer, apply=record))
         if used:
             step = tf.function(
                 lambda batch: strategy.run(model.train_step, args=(unwrap(batch),)),

@@ -1,14 +1,14 @@
 """Refuse what a model's `compile` may say that several replicas can't train."""
 
 import itertools
+import re
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from trainer.engine.applied_optimizers import list_inner, list_optimizers, list_parts
 from trainer.engine.internals import get_metric_function, is_of_keras
-from vertex.errors import InputError
+from vertex.errors import InputError, first_line
 
 _MEANS = ("mean", "sum_over_batch_size")
 """Reductions of losses that are means over the rows."""
@@ -45,14 +45,10 @@ def is_plain(model: keras.Model) -> bool:
     )
 
 
-def check_additive(metric: str, whole: np.ndarray, first: np.ndarray, second: np.ndarray) -> None:
-    """Raise InputError unless what two halves of a batch add to a state is what the batch adds."""
-    if not np.allclose(whole, first + second, rtol=1e-3, atol=1e-5):
-        raise InputError(
-            f"the metric {metric!r} can't be computed by several replicas, because its state over "
-            "two halves of a batch does not add up to that over the batch; leave it out, or keep "
-            "sums over rows in its variables"
-        )
+def find_reason(error: Exception) -> str:
+    """Return the line of an error in a layer that gives the reason, without Keras' heading."""
+    text = re.sub(r"Exception encountered when calling .*|\x1b\[\d*m", "", str(error))
+    return first_line(ValueError(text))
 
 
 def check_compiled(model: keras.Model) -> None:

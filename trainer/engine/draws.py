@@ -15,7 +15,7 @@ import contextlib
 import functools
 import random
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -60,8 +60,7 @@ _rows = threading.local()
 """The rows of a replica; tf.distribute traces each replica of a process in its own thread."""
 
 
-@contextlib.contextmanager
-def by_row() -> Iterator[None]:
+def by_row() -> contextlib.AbstractContextManager[None]:
     """Trace steps in this context whose replicas draw for the rows given to `set_rows`.
 
     A draw is for the rows if its first dimension is a multiple of their number. Any other draw is
@@ -69,8 +68,7 @@ def by_row() -> Iterator[None]:
     binomial and truncated_normal. Under XLA, normal numbers also depend on the size of the draw.
     """
     _check_functions()
-    with _operations_by_row():
-        yield
+    return _operations_by_row()
 
 
 @functools.cache
@@ -95,17 +93,12 @@ def _check_functions() -> None:
                 )
 
 
-@contextlib.contextmanager
-def _operations_by_row() -> Iterator[None]:
-    with contextlib.ExitStack() as stack:
-        for name in _OPERATIONS:
-            drawn = _draw_for_rows(find(stateless_random_ops, name))
-            stack.enter_context(replaced(stateless_random_ops, name, drawn))
-        yield
+def _operations_by_row() -> contextlib.AbstractContextManager[None]:
+    by_name = {name: _draw_for_rows(find(stateless_random_ops, name)) for name in _OPERATIONS}
+    return replaced(stateless_random_ops, **by_name)
 
 
-@contextlib.contextmanager
-def repeated() -> Iterator[None]:
+def repeated() -> contextlib.AbstractContextManager[None]:
     """Make tf.random draw the same numbers in each function that is traced in this context.
 
     Inside `by_row`, they are also drawn by row.
@@ -119,11 +112,7 @@ def repeated() -> Iterator[None]:
 
         return draw
 
-    with contextlib.ExitStack() as stack:
-        for name, stateless in _STATEFUL.items():
-            repeating = repeat(stateless)
-            stack.enter_context(replaced(random_ops, name, repeating))
-        yield
+    return replaced(random_ops, **{name: repeat(drawn) for name, drawn in _STATEFUL.items()})
 
 
 def get_unseeded(strategy: tf.distribute.Strategy) -> keras.random.SeedGenerator:
@@ -138,11 +127,11 @@ def get_unseeded(strategy: tf.distribute.Strategy) -> keras.random.SeedGenerator
     return generator
 
 
-@contextlib.contextmanager
-def shared_by_threads(generator: keras.random.SeedGenerator) -> Iterator[None]:
+def shared_by_threads(
+    generator: keras.random.SeedGenerator,
+) -> contextlib.AbstractContextManager[None]:
     """Use one generator for all replicas' draws without a seed; Keras has one for each thread."""
-    with replaced(seed_generator, "global_seed_generator", lambda: generator):
-        yield
+    return replaced(seed_generator, global_seed_generator=lambda: generator)
 
 
 def set_rows(offset: tf.Tensor, count: Any) -> None:

@@ -5,19 +5,19 @@ of the whole batch; its gradient flows back to the replica's own rows alone.
 """
 
 import contextlib
-from collections.abc import Iterator
 from typing import Any
 
 import keras
 import tensorflow as tf
 
 from trainer.engine import draws
-from trainer.engine.internals import find, get_mask, replaced, set_mask
+from trainer.engine.internals import find, masking, replaced
 from trainer.engine.replica_sums import ReplicaShare, all_reduce
 
 
-@contextlib.contextmanager
-def losses_of_all_rows(model: keras.Model, share: ReplicaShare) -> Iterator[None]:
+def losses_of_all_rows(
+    model: keras.Model, share: ReplicaShare
+) -> contextlib.AbstractContextManager[None]:
     """Let the compute_loss of a model get the outputs, labels and weights of the whole batch."""
     compute_loss = find(model, "compute_loss")
     is_of_keras = type(model).compute_loss is keras.Model.compute_loss
@@ -31,20 +31,17 @@ def losses_of_all_rows(model: keras.Model, share: ReplicaShare) -> Iterator[None
         draws.set_rows(share.offset, tf.maximum(share.count, 1))
         return loss
 
-    with replaced(model, "compute_loss", compute):
-        yield
+    return replaced(model, compute_loss=compute)
 
 
-@contextlib.contextmanager
-def squares_as_losses(model: keras.Model) -> Iterator[None]:
+def squares_as_losses(model: keras.Model) -> contextlib.AbstractContextManager[None]:
     """Let a model minimize its outputs, to try how all but its loss depends on a batch's rows."""
 
     def compute(x: Any, y: Any, y_pred: Any, *_: Any, **__: Any) -> Any:
         outputs = [tf.cast(output, tf.float32) for output in keras.tree.flatten(y_pred)]
         return tf.add_n([tf.reduce_mean(tf.square(output)) for output in outputs])
 
-    with replaced(model, "compute_loss", compute):
-        yield
+    return replaced(model, compute_loss=compute)
 
 
 def _gather(values: Any, share: ReplicaShare) -> Any:
@@ -54,9 +51,9 @@ def _gather(values: Any, share: ReplicaShare) -> Any:
         if own is None:
             return None
         whole = _with_gradient(own, _add_rows(own, share), share)
-        mask = get_mask(own)
+        mask = masking.get_keras_mask(own)
         if mask is not None:
-            set_mask(whole, _add_rows(mask, share))
+            masking.set_keras_mask(whole, _add_rows(mask, share))
         return whole
 
     return keras.tree.map_structure(gather, values)

@@ -26,7 +26,7 @@ try:
     # Unnecessary if Keras took the branch outside of the replicas' steps.
     from keras.src import ops as optimizer_ops
 
-    # Masks of outputs, see `get_mask`.
+    # Masks of outputs. Unnecessary if losses took masks as arguments.
     from keras.src.backend.common import masking
 
     # Moments of a synchronized BatchNormalization, which Keras takes for means of equal parts.
@@ -50,7 +50,7 @@ try:
     # Logs as `fit` gives them to callbacks. Unnecessary if Keras exported it.
     from keras.src.utils.python_utils import pythonify_logs
 
-    # AutoGraph, see `inline`.
+    # AutoGraph, see `inlined_functions`.
     from tensorflow.python.autograph.core.ag_ctx import ControlStatusCtx, Status
     from tensorflow.python.autograph.impl.api import tf_convert
 
@@ -70,7 +70,7 @@ try:
     # Whether the user has set a seed. Unnecessary if tf.random had a function that returns it.
     from tensorflow.python.eager.context import global_seed
 
-    # What tf.function returns, see `inline`.
+    # What tf.function returns, see `inlined_functions`.
     from tensorflow.python.eager.polymorphic_function.polymorphic_function import (
         Function as TracedFunction,
     )
@@ -92,45 +92,21 @@ __all__ = [
     "EpochIterator",
     "GeneratorDataAdapter",
     "PyDatasetAdapter",
-    "TracedFunction",
-    "build_symbolically",
     "constant_value_as_shape",
-    "convert_optionals",
-    "create_here",
     "deserialize_dataset_from_graph",
-    "draws_order",
-    "find",
-    "get_count",
-    "get_graph",
-    "get_loss_tracker",
-    "get_mask",
-    "get_metric_function",
-    "get_variable_type",
     "global_seed",
-    "has_loss",
-    "held_here",
-    "inline",
-    "is_of_keras",
-    "is_unordered",
-    "list_layers",
-    "list_sources",
     "losses",
-    "next_batch",
+    "masking",
     "normalization",
     "optimizer_ops",
-    "outside_strategies",
-    "overwrite_with_averages",
     "pythonify_logs",
     "random_ops",
-    "replaced",
     "seed_generator",
     "serialize_dataset_to_graph",
-    "set_mask",
-    "set_monitor",
     "stateless_random_ops",
     "train_validation_split",
-    "validates_after",
 ]
+"""Parts that other modules use as they are, besides the functions below."""
 
 _SIGNATURES: list[tuple[Any, str, str]] = [
     (normalization, "_compute_moments_sync", "x axes keepdims"),
@@ -171,15 +147,10 @@ _SIGNATURES: list[tuple[Any, str, str]] = [
         "_as_serialized_graph",
         "self allow_stateful strip_device_assignment external_state_policy",
     ),
-    *(
-        (random_ops, name, f"shape {middle} seed seed2 name")
-        for name, middle in {
-            "random_standard_normal": "dtype",
-            "truncated_normal": "dtype",
-            "random_uniform": "dtype",
-            "random_uniform_int": "minval maxval",
-        }.items()
-    ),
+    (random_ops, "random_standard_normal", "shape dtype seed seed2 name"),
+    (random_ops, "truncated_normal", "shape dtype seed seed2 name"),
+    (random_ops, "random_uniform", "shape dtype seed seed2 name"),
+    (random_ops, "random_uniform_int", "shape minval maxval seed seed2 name"),
     *(
         (stateless_random_ops, f"stateless_random_{name}_v2", f"shape key counter alg {last} name")
         for name, last in {
@@ -252,23 +223,22 @@ _lock = threading.Lock()
 
 
 @contextlib.contextmanager
-def replaced(owner: Any, name: str, function: Callable[..., Any]) -> Iterator[None]:
-    """Let calls of a function, method or property do something else in this context.
+def replaced(owner: Any, /, **functions: Callable[..., Any]) -> Iterator[None]:
+    """Let calls of functions, methods or properties do something else in this context.
 
     Only calls of this thread do, and of the threads in which tf.distribute traces the replicas of
-    its steps; other threads get the original. `function` gets it by `find`.
+    its steps; other threads get the original. A replacement gets it by `find`.
 
     Args:
         owner: a module, a class or an object.
-        name: name of the function in it.
-        function: what is called instead, with the same arguments.
+        functions: what is called instead, with the same arguments, by the name in the owner.
     """
-    changes = [(owner, name, function), *_IN_REPLICAS]
+    changes = [*((owner, name, new) for name, new in functions.items()), *_IN_REPLICAS]
     with contextlib.ExitStack() as stack:
         for changed, called, _ in changes:
             stack.enter_context(_installed_at(changed, called))
-        functions = {_key(changed, called): new for changed, called, new in changes}
-        token = _replacements.set({**_replacements.get(), **functions})
+        added = {_key(changed, called): new for changed, called, new in changes}
+        token = _replacements.set({**_replacements.get(), **added})
         try:
             yield
         finally:
@@ -397,13 +367,22 @@ def held_here(variables: Sequence[keras.Variable], own: Sequence[tf.Variable]) -
             variable.assign(value)
 
 
-def inline(function: TracedFunction) -> Callable[..., Any]:
-    """Return the Python function of a tf.function, converted by AutoGraph if it is to be.
+def inlined_functions() -> contextlib.AbstractContextManager[None]:
+    """Let a step that is traced in this context contain the functions of tf.function in it.
 
-    Unnecessary if tf.function had an option to be inlined where it is called.
+    TensorFlow would trace a decorated train_step or call once for all steps and replicas, with the
+    values of the first. Unnecessary if tf.function had an option to be inlined where it is called.
     """
-    status = Status.ENABLED if function._autograph else Status.DISABLED
-    return tf_convert(function.python_function, ControlStatusCtx(status))
+    call = find(TracedFunction, "__call__")
+
+    def call_inlined(function: Any, *arguments: Any, **options: Any) -> Any:
+        if tf.executing_eagerly():
+            return call(function, *arguments, **options)
+        status = Status.ENABLED if function._autograph else Status.DISABLED
+        inlined = tf_convert(function.python_function, ControlStatusCtx(status))
+        return inlined(*arguments, **options)
+
+    return replaced(TracedFunction, __call__=call_inlined)
 
 
 def is_of_keras(thing: Any, *parts: str) -> bool:
@@ -415,18 +394,11 @@ def is_of_keras(thing: Any, *parts: str) -> bool:
     return getattr(thing, "__module__", "").startswith(prefixes)
 
 
-def get_mask(tensor: tf.Tensor) -> tf.Tensor | None:
-    """Return the mask of a layer's output. Unnecessary if losses took masks as arguments."""
-    return masking.get_keras_mask(tensor)
-
-
-def set_mask(tensor: tf.Tensor, mask: tf.Tensor) -> None:
-    """Give an output the mask that its losses use. Unnecessary as above."""
-    masking.set_keras_mask(tensor, mask)
-
-
 def get_metric_function(metric: keras.Metric) -> Callable[..., Any] | None:
-    """Return the function of which a metric is the mean, if it is one. Unnecessary as above."""
+    """Return the function of which a metric is the mean, if it is one.
+
+    Unnecessary if metrics said whether they work on each row by itself.
+    """
     return getattr(metric, "_fn", None)
 
 

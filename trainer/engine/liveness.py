@@ -81,13 +81,7 @@ class StepWatch:
         while not self._left.wait(self._beaten + self._seconds - time.monotonic()):
             if time.monotonic() - self._beaten < self._seconds:
                 continue
-            print(
-                f"error: a step of {self._name} has not ended in {self._seconds:,.0f} s; retry the "
-                "job from the last checkpoint",
-                file=sys.stderr,
-                flush=True,
-            )
-            os._exit(RETRY_EXIT_CODE)
+            _end_to_retry(f"a step of {self._name} has not ended in {self._seconds:,.0f} s")
 
 
 def _is_up(address: str) -> bool:
@@ -113,12 +107,11 @@ def _watch_worker(index: int, address: str) -> None:
 def _watch_server(index: int, address: str) -> None:
     while not _is_frozen(address):
         time.sleep(_PERIOD_SECONDS)
-    print(
-        f"error: ps {index} does not answer, and every step needs its weights; retry the job "
-        "from the last checkpoint",
-        file=sys.stderr,
-        flush=True,
-    )
+    _end_to_retry(f"ps {index} does not answer, and every step needs its weights")
+
+
+def _end_to_retry(problem: str) -> None:
+    print(f"error: {problem}; retry the job from the last checkpoint", file=sys.stderr, flush=True)
     os._exit(RETRY_EXIT_CODE)
 
 

@@ -95,16 +95,16 @@ class MetricStates:
             return (local(assign_add) if is_kept(variable) else assign_add)(variable, value)
 
         with contextlib.ExitStack() as stack:
-            stack.enter_context(replaced(owner, "value", get_kept))
-            stack.enter_context(replaced(owner, "_direct_assign", assign_kept))
-            stack.enter_context(replaced(owner, "assign_add", add_kept))
-            stack.enter_context(replaced(keras.Metric, "add_variable", _refuse_variable))
+            stack.enter_context(
+                replaced(owner, value=get_kept, _direct_assign=assign_kept, assign_add=add_kept)
+            )
+            stack.enter_context(replaced(keras.Metric, add_variable=_refuse_variable))
             for metric in list_metrics(self._model):
                 update = local(find(metric, "update_state"))
-                stack.enter_context(replaced(metric, "update_state", update))
+                stack.enter_context(replaced(metric, update_state=update))
             if measure_after:
                 measure = local(find(keras.Model, "get_metrics_result"))
-                stack.enter_context(replaced(keras.Model, "get_metrics_result", measure))
+                stack.enter_context(replaced(keras.Model, get_metrics_result=measure))
             yield
 
     def get_changes(self) -> tf.Tensor:

@@ -4,7 +4,7 @@ import collections
 import functools
 import logging
 import multiprocessing
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
 import tensorflow as tf
@@ -43,23 +43,37 @@ class Steps:
     def __init__(
         self,
         coordinator: tf.distribute.coordinator.ClusterCoordinator,
+        workers: int,
         step: Callable[..., Any],
         *arguments: Any,
     ) -> None:
         self._schedule = functools.partial(coordinator.schedule, step, args=arguments)
-        self._coordinator = coordinator
-        self._running: collections.deque[Any] = collections.deque()
+        self._coordinator, self._ahead = coordinator, STEPS_AHEAD * workers
 
-    def __len__(self) -> int:
-        """Return the number of runs that are not yet reported."""
-        return len(self._running)
+    def run(
+        self,
+        numbers: range,
+        is_stopped: Callable[[], bool],
+        begin: Callable[[int], None] = lambda number: None,
+    ) -> Iterator[Any]:
+        """Run the steps of these numbers; yield what each has returned, or raise its error.
 
-    def schedule(self) -> None:
-        self._running.append(self._schedule())
+        Args:
+            is_stopped: returns True once no more steps are to be scheduled.
+            begin: called with a step's number before it is scheduled.
+        """
+        running: collections.deque[Any] = collections.deque()
+        for number in numbers:
+            if is_stopped():
+                break
+            begin(number)
+            running.append(self._schedule())
+            if len(running) == self._ahead:
+                yield self._fetch(running.popleft())
+        while running:
+            yield self._fetch(running.popleft())
 
-    def fetch(self) -> Any:
-        """Return what the oldest run has returned; raise the error that has ended it."""
-        report = self._running.popleft()
+    def _fetch(self, report: Any) -> Any:
         while True:
             try:
                 return report.fetch()

@@ -36,7 +36,7 @@ def branch_across_replicas(optimizer: keras.optimizers.Optimizer) -> Iterator[No
     def apply_across(strategy: Any, gradients: list[Any], variables: list[Any]) -> None:
         def take(branch: int) -> Callable[[], None]:
             def run() -> None:
-                with replaced(optimizer_ops, "cond", lambda _, *branches: branches[branch]()):
+                with replaced(optimizer_ops, cond=lambda _, *branches: branches[branch]()):
                     arguments = (gradients, variables)
                     strategy.extended.call_for_each_replica(apply, args=arguments)
 
@@ -58,7 +58,7 @@ def branch_across_replicas(optimizer: keras.optimizers.Optimizer) -> Iterator[No
         context = tf.distribute.get_replica_context()
         context.merge_call(apply_across, args=(gradients, variables))
 
-    with replaced(optimizer, "_backend_apply_gradients", apply_merged):
+    with replaced(optimizer, _backend_apply_gradients=apply_merged):
         yield
 
 

@@ -79,19 +79,18 @@ class ReplicaShare(threading.local):
         return all_reduce(_multiply(value, self.value))
 
 
-@contextlib.contextmanager
-def means_of_local_rows() -> Iterator[None]:
+def means_of_local_rows() -> contextlib.AbstractContextManager[None]:
     """Let Keras' losses be means over a replica's rows.
 
     Keras divides them by the number of replicas, which is right only if all have equally many rows;
     the losses of a train_step of the user's own may not be divided.
     """
-    with replaced(losses, "scale_loss_for_distribution", lambda value: value):
-        yield
+    return replaced(losses, scale_loss_for_distribution=lambda value: value)
 
 
-@contextlib.contextmanager
-def masks_of_all_rows(average: Callable[[tf.Tensor], tf.Tensor]) -> Iterator[None]:
+def masks_of_all_rows(
+    average: Callable[[tf.Tensor], tf.Tensor],
+) -> contextlib.AbstractContextManager[None]:
     """Let masked losses be sums divided by the valid entries of the batch, as on one process.
 
     Keras divides them by those of the replica. `average` returns the share of entries that are
@@ -106,12 +105,10 @@ def masks_of_all_rows(average: Callable[[tf.Tensor], tf.Tensor]) -> Iterator[Non
         weight = apply_mask(sample_weight, mask, dtype, "sum")
         return weight * tf.cast(tf.math.reciprocal_no_nan(valid), weight.dtype)
 
-    with replaced(losses, "apply_mask", apply_batch_mask):
-        yield
+    return replaced(losses, apply_mask=apply_batch_mask)
 
 
-@contextlib.contextmanager
-def moments_of_all_rows(share: ReplicaShare) -> Iterator[None]:
+def moments_of_all_rows(share: ReplicaShare) -> contextlib.AbstractContextManager[None]:
     """Let layers that are synchronized normalize by the batch, also if replicas' rows are uneven.
 
     The gradient of a replica's mean loss counts by its share, which Keras takes for equal, unless
@@ -140,8 +137,7 @@ def moments_of_all_rows(share: ReplicaShare) -> Iterator[None]:
         mean = total / count
         return mean, tf.maximum(squares / count - tf.square(mean), 0.0)
 
-    with replaced(normalization, "_compute_moments_sync", compute):
-        yield
+    return replaced(normalization, _compute_moments_sync=compute)
 
 
 @contextlib.contextmanager
@@ -168,8 +164,8 @@ def batch_means(share: ReplicaShare, scales: Scales) -> Iterator[None]:
         self.count.assign_add(tf.cast(share.value, self.dtype))
 
     with (
-        replaced(keras.metrics.Mean, "update_state", update),
-        replaced(losses, "unscale_loss_for_distribution", mean_of_rows),
+        replaced(keras.metrics.Mean, update_state=update),
+        replaced(losses, unscale_loss_for_distribution=mean_of_rows),
     ):
         yield
 
@@ -281,10 +277,9 @@ class Gradients:
                 apply_summed(all_reduce_each(sent))
 
         with contextlib.ExitStack() as stack:
-            stack.enter_context(replaced(optimizer, "apply", apply_sum))
-            stack.enter_context(replaced(optimizer, "scale_loss", scale_part))
+            stack.enter_context(replaced(optimizer, apply=apply_sum, scale_loss=scale_part))
             for one in (optimizer, *list_inner(optimizer)):
-                stack.enter_context(replaced(one, "_all_reduce_sum_gradients", lambda pairs: pairs))
+                stack.enter_context(replaced(one, _all_reduce_sum_gradients=lambda pairs: pairs))
                 if not list_inner(one):
                     stack.enter_context(branch_across_replicas(one))
             yield

@@ -10,7 +10,7 @@ import tensorflow as tf
 from trainer.engine import draws, replica_sums
 from trainer.engine.applied_optimizers import list_optimizers, others_refused
 from trainer.engine.gathered_losses import losses_of_all_rows
-from trainer.engine.inlined_functions import inlined_functions
+from trainer.engine.internals import inlined_functions
 from trainer.engine.metric_states import MetricStates, add_changes
 from trainer.engine.scales import Scale, Scales, flatten_logs
 
@@ -24,7 +24,6 @@ class Step:
     def __init__(
         self,
         model: keras.Model,
-        strategy: tf.distribute.Strategy,
         function: Callable[[Any], dict[str, Any]],
         states: MetricStates,
         scales: Scales,
@@ -39,7 +38,6 @@ class Step:
 
         Args:
             model: a model that is built and compiled.
-            strategy: that in whose scope the model was built.
             function: its train_step or test_step.
             states: the states of the model's metrics.
             scales: how the values of the step add up over the replicas.
@@ -50,7 +48,8 @@ class Step:
             merge_rows: see `replica_sums.Gradients`.
             jit_compile: gradients are computed by XLA.
         """
-        self._model, self._strategy, self._function = model, strategy, function
+        self._model, self._strategy = model, model.distribute_strategy
+        self._function = function
         self._states, self._scales = states, scales
         self._is_plain, self._gather_batch = is_plain, gather_batch
         self._carry_states, self._jit_compile = carry_states, jit_compile

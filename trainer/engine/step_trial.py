@@ -11,7 +11,7 @@ The trial is not needed for models that consist of Keras' layers, losses and met
 import contextlib
 import dataclasses
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import keras
@@ -95,7 +95,6 @@ def _is_mean(loss: Any) -> bool:
 
 def find_scales(
     model: keras.Model,
-    strategy: tf.distribute.Strategy,
     function: Callable[[Any], Any],
     states: MetricStates,
     rows: Any,
@@ -104,7 +103,8 @@ def find_scales(
 ) -> Scales:
     """Return how the values of a step add up; raise InputError for a step that rows can't divide.
 
-    `rows` are a batch of two rows or more; for the other arguments, see `Step`.
+    Call this in `trained_for_long`. `rows` are a batch of two rows or more; for the other
+    arguments, see `Step`.
     """
     for layer in list_layers(model):
         if isinstance(layer, _BATCH_LAYERS):
@@ -113,55 +113,16 @@ def find_scales(
                 "other images, which several replicas would do differently; call it in the data's "
                 "map, or train on one replica"
             )
-    with _trained_for_long(model):
-        return _find_scales(model, strategy, function, states, rows, is_plain=is_plain)
-
-
-@contextlib.contextmanager
-def _trained_for_long(model: keras.Model) -> Iterator[None]:
-    """Let a model have no zeros that hide what its step compares later.
-
-    A new layer's outputs may all be 0, and so may the weight of a loss that rises with the steps.
-    """
-    optimizers = list_optimizers(model)
-    counts = [get_count(one) for outer in optimizers for one in (outer, *list_inner(outer))]
-    zeros = [
-        weight for weight in model.weights if "float" in weight.dtype and not np.any(weight.numpy())
-    ]
-    before = [int(count.numpy()) for count in counts]
-    try:
-        for count, value in zip(counts, before, strict=True):
-            count.assign(value + _STEPS)
-        for weight in zeros:
-            places = np.arange(np.prod(weight.shape)).reshape(weight.shape)
-            weight.assign(0.01 * (1.5 + np.cos(places)))
-        yield
-    finally:
-        for count, value in zip(counts, before, strict=True):
-            count.assign(value)
-        for weight in zeros:
-            weight.assign(keras.ops.zeros_like(weight))
-
-
-def _find_scales(
-    model: keras.Model,
-    strategy: tf.distribute.Strategy,
-    function: Callable[[Any], Any],
-    states: MetricStates,
-    rows: Any,
-    *,
-    is_plain: bool,
-) -> Scales:
     number = int(count_rows(rows))
     whole_pass, part_pass = (
-        Pass(model, strategy, function, states, rows, is_whole=is_whole, is_plain=is_plain)
+        Pass(model, function, states, rows, is_whole=is_whole, is_plain=is_plain)
         for is_whole in (True, False)
     )
     whole = whole_pass.run(rows)
     places = {1, number // 4, number // 2, number * 3 // 4, number - 1} - {0, number}
     tolerance = _find_tolerance(model)
-    constant = {("values", index) for index in whole_pass.constants}
-    changed = whole_pass.states
+    constant = {("values", index) for index in whole_pass.recorded.constants}
+    changed = whole_pass.recorded.states
 
     def run(factor: float = 1.0, rows: Any = rows) -> _Attempt:
         whole = whole_pass.run(rows, factor=factor)
@@ -209,7 +170,8 @@ def _find_scales(
 
     scales = Scales()
     scaled: Scale | None = None  # That of the last loss that an optimizer scales.
-    for index, name in enumerate(whole_pass.names):
+    names = whole_pass.recorded.names
+    for index, name in enumerate(names):
         scale = find("values", index)
         if scaled and name.startswith(GRADIENT) and fits(scaled, "values", index):
             scale = scaled  # Several may fit gradients that are 0.
@@ -226,15 +188,15 @@ def _find_scales(
         scaled = scale if name.startswith(SCALED) else scaled
     if scaled:
         unscaled = whole_pass.run(rows, loss_factor=0.0)
-        for name, value in zip(whole_pass.names, unscaled.values, strict=True):
+        for name, value in zip(names, unscaled.values, strict=True):
             if name.startswith(GRADIENT) and _is_shown(value):
                 raise refuse(
                     f"{name} is not only that of a loss that optimizer.scale_loss returns; compute "
                     "it by the tape of the scaled loss alone"
                 )
-    if whole_pass.has_changed_gradients:
+    if whole_pass.recorded.has_changed_gradients:
         larger = run(_FACTOR)
-        for index, (name, scale) in enumerate(zip(whole_pass.names, scales.values, strict=True)):
+        for index, (name, scale) in enumerate(zip(names, scales.values, strict=True)):
             if name.startswith(GRADIENT) and not larger.adds_up(scale, "values", index):
                 raise refuse_value(
                     f"{name}, if it is {_FACTOR:.0f} times as large,",
@@ -254,9 +216,41 @@ def _find_scales(
     for attempt in attempts:
         for parts in attempt.cuts:
             results = [result for result, _ in parts]
-            _check_states(model, attempt.whole, results, tolerance)
+            of_parts = [result.states for result in results]
+            check_states(model, list_metrics(model), attempt.whole.states, of_parts)
             _check_assigned(model, function, attempt.whole, results, tolerance)
     return scales
+
+
+@contextlib.contextmanager
+def trained_for_long(model: keras.Model) -> Iterator[None]:
+    """Let a model have no zeros that hide what its step compares later.
+
+    A new layer's outputs may all be 0, and so may the weight of a loss that rises with the steps.
+    """
+    optimizers = list_optimizers(model)
+    counts = [get_count(one) for outer in optimizers for one in (outer, *list_inner(outer))]
+    zeros = [
+        weight for weight in model.weights if "float" in weight.dtype and not np.any(weight.numpy())
+    ]
+    with _restored([*counts, *zeros]):
+        for count in counts:
+            count.assign(count.numpy() + _STEPS)
+        for weight in zeros:
+            places = np.arange(np.prod(weight.shape)).reshape(weight.shape)
+            weight.assign(0.01 * (1.5 + np.cos(places)))
+        yield
+
+
+@contextlib.contextmanager
+def _restored(variables: Sequence[keras.Variable]) -> Iterator[None]:
+    """Restore the values of variables that change in this context."""
+    before = [variable.numpy() for variable in variables]
+    try:
+        yield
+    finally:
+        for variable, value in zip(variables, before, strict=True):
+            variable.assign(value)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -306,15 +300,12 @@ def _is_shown(value: np.ndarray) -> bool:
 def _other_weights(model: keras.Model, seed: int) -> Iterator[None]:
     """Let a model have random weights, larger for a larger seed: a value may differ from 0."""
     generator = np.random.default_rng(seed)
-    before = [weight.numpy() for weight in model.trainable_weights]
-    try:
-        for weight, value in zip(model.trainable_weights, before, strict=True):
+    with _restored(model.trainable_weights):
+        for weight in model.trainable_weights:
+            value = weight.numpy()
             spread = (np.std(value.astype(np.float32)) + 0.1) * 2**seed
             weight.assign(value + generator.normal(0, spread, value.shape).astype(value.dtype))
         yield
-    finally:
-        for weight, value in zip(model.trainable_weights, before, strict=True):
-            weight.assign(value)
 
 
 def _change_labels(rows: Any) -> Any:
@@ -337,17 +328,23 @@ def _find_tolerance(model: keras.Model) -> float:
     return _GPU_TOLERANCE if tf.config.list_logical_devices("GPU") else _CPU_TOLERANCE
 
 
-def _check_states(
-    model: keras.Model, whole: PassResult, parts: list[PassResult], tolerance: float
+def check_states(
+    model: keras.Model,
+    metrics: Sequence[keras.Metric],
+    whole: Sequence[Any],
+    parts: Sequence[Sequence[Any]],
 ) -> None:
-    """Raise InputError for metrics whose states are no sums over rows."""
-    names = {
-        id(variable): metric.name for metric in list_metrics(model) for variable in metric.variables
-    }
-    for variable, change, *of_parts in zip(
-        list_states(model), whole.states, *(part.states for part in parts), strict=True
-    ):
-        if not _is_close(sum(of_parts), change, tolerance):
+    """Raise InputError for metrics whose states are no sums over rows.
+
+    Args:
+        metrics: the metrics to check.
+        whole: what a batch adds to each of `list_states(model)`.
+        parts: the same for parts of the batch.
+    """
+    names = {id(variable): metric.name for metric in metrics for variable in metric.variables}
+    for variable, change, *of_parts in zip(list_states(model), whole, *parts, strict=True):
+        is_sum = _is_close(sum(of_parts), change, _find_tolerance(model))
+        if id(variable) in names and not is_sum:
             raise InputError(
                 f"the metric {names[id(variable)]!r} can't be computed by several replicas, "
                 "because its state over two parts of a batch does not add up to that over the "

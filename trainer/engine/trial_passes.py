@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import re
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -14,14 +13,19 @@ from tensorflow import raw_ops
 
 from trainer.engine import draws
 from trainer.engine.applied_optimizers import list_optimizers, others_refused
-from trainer.engine.batch_rows import count_rows
-from trainer.engine.compile_checks import list_states
-from trainer.engine.inlined_functions import inlined_functions
-from trainer.engine.internals import find, get_variable_type, losses, replaced
+from trainer.engine.batch_rows import any_rows, count_rows
+from trainer.engine.compile_checks import find_reason, list_states
+from trainer.engine.internals import (
+    find,
+    get_variable_type,
+    inlined_functions,
+    losses,
+    replaced,
+)
 from trainer.engine.metric_states import MetricStates
 from trainer.engine.replica_sums import masks_of_all_rows, means_of_local_rows
 from trainer.engine.scales import flatten_logs
-from vertex.errors import InputError, first_line
+from vertex.errors import InputError
 
 PARTS = 2
 """Parts of a batch in a trial, which the step takes for the number of replicas."""
@@ -41,6 +45,7 @@ class _Values:
         self.means: set[int] = set()
         """Ids of the variables of means to which the step has added a value of the whole batch."""
         self.states: list[int] = []
+        """Indices of the metrics' states that rows have changed."""
         self.of_means: list[tf.Tensor] = []
         """Changes of the metrics' states that were made with these values."""
         self.names: list[str] = []
@@ -50,6 +55,7 @@ class _Values:
         self.gradients: list[Any] = []
         """Of the tapes, as they are before the step changes them."""
         self.has_changed_gradients = False
+        """The step applies other gradients than those that its tapes have computed."""
 
     def add(self, name: str, value: tf.Tensor) -> None:
         if tf.compat.v1.get_default_graph() is not self._graph:
@@ -79,7 +85,6 @@ class Pass:
     def __init__(
         self,
         model: keras.Model,
-        strategy: tf.distribute.Strategy,
         function: Callable[[Any], Any],
         states: MetricStates,
         rows: Any,
@@ -88,22 +93,12 @@ class Pass:
         is_plain: bool,
     ) -> None:
         """Trace the step for rows of any number, as one process's if it is `is_whole`."""
-        self._model, self._strategy, self._function = model, strategy, function
-        self._states, self._is_whole, self._is_plain = states, is_whole, is_plain
-        self.names: list[str] = []
-        self.constants: list[int] = []
-        self.states: list[int] = []
-        """Indices of the metrics' states that rows have changed."""
-        self.has_changed_gradients = False
-        """The step applies other gradients than those that its tapes have computed."""
-        specification = keras.tree.map_structure(
-            lambda tensor: (
-                tf.TensorSpec([None, *tensor.shape[1:]], tensor.dtype)
-                if tf.is_tensor(tensor)
-                else tf.type_spec_from_value(tensor)
-            ),
-            rows,
-        )
+        self._model, self._strategy = model, model.distribute_strategy
+        self._function, self._states = function, states
+        self._is_whole, self._is_plain = is_whole, is_plain
+        self.recorded: _Values
+        """The values of the first replica."""
+        specification = any_rows(keras.tree.map_structure(tf.type_spec_from_value, rows))
         arguments = tf.TensorSpec([], tf.int32), tf.TensorSpec([2]), tf.TensorSpec([None])
         self._step = tf.function(self._trace, autograph=False)
         with self._patches():
@@ -115,27 +110,20 @@ class Pass:
     @contextlib.contextmanager
     def _patches(self) -> Iterator[None]:
         normalize = find(keras.layers.BatchNormalization, "call")
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(
-                replaced(
-                    tf.distribute.Strategy,
-                    "num_replicas_in_sync",
-                    lambda _: 1 if self._is_whole else PARTS,
-                )
-            )
-            stack.enter_context(
-                # Its statistics are those of a replica, as in Keras.
-                replaced(
-                    keras.layers.BatchNormalization,
-                    "call",
-                    lambda self, inputs, training=None, mask=None: normalize(
-                        self, inputs, training=False, mask=mask
-                    ),
-                )
-            )
-            changes = means_of_local_rows(), draws.by_row(), draws.repeated(), inlined_functions()
-            for change in changes:
-                stack.enter_context(change)
+        replicas = 1 if self._is_whole else PARTS
+
+        def infer(layer: Any, inputs: Any, training: Any = None, mask: Any = None) -> Any:
+            return normalize(layer, inputs, training=False, mask=mask)
+
+        with (
+            replaced(tf.distribute.Strategy, num_replicas_in_sync=lambda _: replicas),
+            # Its statistics are those of a replica, as in Keras.
+            replaced(keras.layers.BatchNormalization, call=infer),
+            means_of_local_rows(),
+            draws.by_row(),
+            draws.repeated(),
+            inlined_functions(),
+        ):
             yield
 
     def _trace(self, rows: Any, offset: tf.Tensor, factors: tf.Tensor, known: tf.Tensor) -> Any:
@@ -162,9 +150,7 @@ class Pass:
 
         with self._recorded(local, *tf.unstack(factors)):
             results = self._strategy.run(replica_step)
-        self.names, self.constants = per_replica[0].names, per_replica[0].constants
-        self.states = per_replica[0].states
-        self.has_changed_gradients = per_replica[0].has_changed_gradients
+        self.recorded = per_replica[0]
         first = self._strategy.experimental_local_results
         return keras.tree.map_structure(lambda value: first(value)[0], results)
 
@@ -221,12 +207,11 @@ class Pass:
                     local.values.add(f"{SCALED} {name!r}", total)
                     return loss * tf.cast(loss_factor, loss.dtype)
 
-                stack.enter_context(replaced(optimizer, "apply", record))
-                stack.enter_context(replaced(optimizer, "scale_loss", scale))
-            stack.enter_context(replaced(keras.metrics.Mean, "update_state", update_recorded))
-            stack.enter_context(replaced(tf.GradientTape, "gradient", gradients_times))
+                stack.enter_context(replaced(optimizer, apply=record, scale_loss=scale))
+            stack.enter_context(replaced(keras.metrics.Mean, update_state=update_recorded))
+            stack.enter_context(replaced(tf.GradientTape, gradient=gradients_times))
             stack.enter_context(masks_of_all_rows(average_of_whole))
-            stack.enter_context(replaced(losses, "unscale_loss_for_distribution", loss_recorded))
+            stack.enter_context(replaced(losses, unscale_loss_for_distribution=loss_recorded))
             stack.enter_context(states.kept(measure_after=self._is_plain))
             yield
 
@@ -261,11 +246,10 @@ class Pass:
         )
 
     def _refuse(self, error: Exception) -> InputError:
-        reason = re.sub(r"Exception encountered when calling .*|\x1b\[\d*m", "", str(error))
         return InputError(
             f"several replicas can't compute {self._function.__name__} of the model "
             f"{self._model.name!r}, which fails with fewer rows, or a number that is not known "
-            f"when it is traced: {first_line(ValueError(reason))}; let it take batches of any "
+            f"when it is traced: {find_reason(error)}; let it take batches of any "
             "size, by keras.ops.shape(x)[0], or train on one replica"
         )
 

@@ -12,7 +12,7 @@ from trainer.engine.gathered_losses import squares_as_losses
 from trainer.engine.metric_states import MetricStates
 from trainer.engine.scales import Scales
 from trainer.engine.step import Step
-from trainer.engine.step_trial import find_scales, is_trial_needed
+from trainer.engine.step_trial import find_scales, is_trial_needed, trained_for_long
 from vertex.errors import InputError
 
 
@@ -37,8 +37,7 @@ def make_step(
         written: the user's own part of the model; by default, all of it.
         options: others of `Step`, as are all that are not listed here.
     """
-    strategy = model.distribute_strategy
-    several = strategy.num_replicas_in_sync > 1
+    several = model.distribute_strategy.num_replicas_in_sync > 1
     gathers = several and gather_batch
     if gathers and not has_steps_of_keras(model):
         raise InputError(
@@ -51,13 +50,13 @@ def make_step(
         rows = read_rows()
         is_untried = int(count_rows(rows)) == 1
         if not is_untried:
-            with squares_as_losses(model) if gathers else contextlib.nullcontext():
-                scales = find_scales(model, strategy, function, states, rows, is_plain=is_plain)
+            squared = squares_as_losses(model) if gathers else contextlib.nullcontext()
+            with trained_for_long(model), squared:
+                scales = find_scales(model, function, states, rows, is_plain=is_plain)
         if gathers:  # The values of the loss are those of all rows.
             scales.values = []
     step = Step(
         model,
-        strategy,
         function,
         states,
         scales,

@@ -1,7 +1,7 @@
 """A step of training by one worker, which applies its gradients to parameter servers at once."""
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -45,19 +45,16 @@ def make_worker_step(
     return step
 
 
-@contextlib.contextmanager
-def _exact_count(optimizer: keras.Optimizer) -> Iterator[None]:
+def _exact_count(optimizer: keras.Optimizer) -> contextlib.AbstractContextManager[None]:
     """Let an optimizer count its steps by additions, which don't overwrite each other.
 
     Keras assigns the sum.
     """
     count = optimizer.iterations
-    with replaced(count, "assign_add", count.value.assign_add):
-        yield
+    return replaced(count, assign_add=count.value.assign_add)
 
 
-@contextlib.contextmanager
-def _merged_rows(optimizer: keras.Optimizer) -> Iterator[None]:
+def _merged_rows(optimizer: keras.Optimizer) -> contextlib.AbstractContextManager[None]:
     """Let rows of embeddings that a batch looks up several times have one gradient."""
     apply = find(optimizer, "apply")
 
@@ -65,5 +62,4 @@ def _merged_rows(optimizer: keras.Optimizer) -> Iterator[None]:
         complete = map(embeddings.complete, grads, trainable_variables)
         apply([*map(embeddings.add_rows, complete)], trainable_variables)
 
-    with replaced(optimizer, "apply", apply_merged):
-        yield
+    return replaced(optimizer, apply=apply_merged)

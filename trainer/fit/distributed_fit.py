@@ -119,18 +119,20 @@ def fit(
     if _is_distributed(strategy) or checkpoint_steps or done.step:
         validation = None
         if validation_data is not None:
-            size = validation_batch_size or batch_size
-            validation = _open_validation(validation_data, size, validation_steps)
-            validation["steps_per_execution"] = model.steps_per_execution
+            parts = keras.utils.unpack_x_y_sample_weight(validation_data)
+            validation = {
+                **dict(zip(("x", "y", "sample_weight"), parts, strict=True)),
+                "batch_size": validation_batch_size or batch_size,
+                "steps_per_epoch": validation_steps,
+                "steps_per_execution": model.steps_per_execution,
+            }
         local_evaluation.evaluate_in_this_process(model)
         kind = AsynchronousFit if _has_servers(strategy) else MirroredFit
-        loop = kind(
-            model, strategy, cluster, training, validation, epochs, gather_batch=gather_batch
-        )
+        loop = kind(model, cluster, training, validation, epochs, gather_batch=gather_batch)
     elif directory and not build_without_data(model):
         adapter = EpochIterator(**training).data_adapter
         data = adapter.get_tf_dataset()
-        build(model, strategy, data.element_spec)
+        build(model, data.element_spec)
         if isinstance(adapter, GeneratorDataAdapter):  # It has taken batches from the generator.
             training["x"] = data
     begun: dict[str, Any] = {}
@@ -176,13 +178,6 @@ def fit(
         validation_steps=validation_steps,
         validation_batch_size=validation_batch_size,
     )
-
-
-def _open_validation(data: Any, batch_size: int | None, steps: int | None) -> dict[str, Any]:
-    """Return the arguments of Keras' EpochIterator for validation data."""
-    parts = keras.utils.unpack_x_y_sample_weight(data)
-    validation: dict[str, Any] = dict(zip(("x", "y", "sample_weight"), parts, strict=True))
-    return {**validation, "batch_size": batch_size, "steps_per_epoch": steps}
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from trainer.engine.batch_rows import count_rows, slice_rows, unwrap
+from trainer.engine.batch_rows import any_rows, count_rows, slice_rows, unwrap
 from trainer.engine.cluster import Cluster
 from trainer.engine.internals import EpochIterator, next_batch
 from trainer.engine.step_trial import ROWS_TRIED
@@ -43,7 +43,7 @@ class DividedBatches(EpochIterator):
             self._dataset = dataset.map(self._divide)
         else:
             self._dataset = dataset.map(self._divide, tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
-        self.specification = _without_rows(self._dataset.element_spec)
+        self.specification = any_rows(self._dataset.element_spec)
 
     def _divide(self, number: tf.Tensor, batch: Any) -> Any:
         """Return the element of a batch; a replica without rows gets one that does not count."""
@@ -82,21 +82,6 @@ class DividedBatches(EpochIterator):
             raise InputError(
                 f"{_UNEQUAL} among replicas; give each part one row for each example"
             ) from None
-
-
-def _without_rows(specification: Any) -> Any:
-    """Return a specification for any number of rows.
-
-    Otherwise a draw of a constant shape, as of weights, looks like one of a replica's rows.
-    """
-    return keras.tree.map_structure(
-        lambda spec: (
-            tf.TensorSpec([None, *spec.shape[1:]], spec.dtype)
-            if isinstance(spec, tf.TensorSpec) and spec.shape.rank
-            else spec
-        ),
-        specification,
-    )
 
 
 def _hash(tensors: Sequence[Any]) -> tf.Tensor:

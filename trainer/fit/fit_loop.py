@@ -24,7 +24,6 @@ class FitLoop(abc.ABC):
     def __init__(
         self,
         model: keras.Model,
-        strategy: tf.distribute.Strategy,
         cluster: Cluster,
         training: dict[str, Any],
         validation: dict[str, Any] | None,
@@ -36,13 +35,14 @@ class FitLoop(abc.ABC):
 
         `training` and `validation` are arguments of Keras' EpochIterator.
         """
-        self.model, self.strategy, self.cluster = model, strategy, cluster
+        self.model, self.cluster = model, cluster
+        self.strategy = model.distribute_strategy
         self.epochs, self.gather_batch = epochs, gather_batch
         self.is_validated = validation is not None
         self.steps, self.data = self.open_training(training)
-        self._unseeded = draws.get_unseeded(strategy)
+        self._unseeded = draws.get_unseeded(self.strategy)
         with draws.shared_by_threads(self._unseeded):
-            build(model, strategy, self.data.element_spec)
+            build(model, self.data.element_spec)
             self.traced = find_traced(model)
             self.states = self.traced.states
             self.totals = self.states.make_totals()

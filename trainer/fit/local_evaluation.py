@@ -5,7 +5,7 @@ Each process that evaluates or predicts computes it alone, for all data.
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -30,15 +30,14 @@ def _call_alone(
     def get_none(other: keras.Model) -> tf.distribute.Strategy:
         return tf.distribute.get_strategy() if other is model else get_strategy(other)
 
-    with outside_strategies(), replaced(type(model), "distribute_strategy", get_none):
+    with outside_strategies(), replaced(type(model), distribute_strategy=get_none):
         return function(model, *args, **options)
 
 
-@contextlib.contextmanager
-def numbers_of_variables() -> Iterator[None]:
+def numbers_of_variables() -> contextlib.AbstractContextManager[None]:
     """Let float() and int() take a variable of several replicas, as a callback's learning rate."""
-    with (
-        replaced(keras.Variable, "__float__", lambda self: float(self.numpy())),
-        replaced(keras.Variable, "__int__", lambda self: int(self.numpy())),
-    ):
-        yield
+    return replaced(
+        keras.Variable,
+        __float__=lambda self: float(self.numpy()),
+        __int__=lambda self: int(self.numpy()),
+    )

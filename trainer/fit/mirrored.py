@@ -43,10 +43,6 @@ class MirroredFit(FitLoop):
         if validation:
             self._validation = DividedBatches(self.strategy, self.cluster, 1, **validation)
 
-    @property
-    def _is_alone(self) -> bool:
-        return self.cluster.trainers == 1
-
     def train_epoch(self, called: keras.callbacks.CallbackList, done: int) -> dict[str, float]:
         begin, end = called.on_train_batch_begin, called.on_train_batch_end
         logs = self._run_epoch(self._training, "train_step", begin, end, done)
@@ -121,7 +117,7 @@ class MirroredFit(FitLoop):
                     )
                 end(last, logs)
                 # Other workers learn of a stop by the next step, and this one does not wait for it.
-                if before > 0 or (self._is_alone and model.stop_training):
+                if before > 0 or (self.cluster.trainers == 1 and model.stop_training):
                     break
         return self.measure(logs)
 

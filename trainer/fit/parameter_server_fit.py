@@ -13,17 +13,11 @@ from collections.abc import Callable
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from trainer.engine.applied_optimizers import list_optimizers
-from trainer.engine.batch_rows import unwrap
-from trainer.engine.compile_checks import (
-    check_additive,
-    check_compiled,
-    is_own_metric,
-    list_metrics,
-)
+from trainer.engine.batch_rows import count_rows, slice_rows, unwrap
+from trainer.engine.compile_checks import check_compiled, is_own_metric, list_metrics
 from trainer.engine.internals import (
     EpochIterator,
     GeneratorDataAdapter,
@@ -33,7 +27,8 @@ from trainer.engine.internals import (
     serialize_dataset_to_graph,
 )
 from trainer.engine.metric_states import add_changes
-from trainer.engine.parameter_servers import STEPS_AHEAD, Steps
+from trainer.engine.parameter_servers import Steps
+from trainer.engine.step_trial import check_states
 from trainer.engine.worker_step import make_worker_step
 from trainer.fit.fit_loop import FitLoop
 from vertex.errors import InputError
@@ -60,7 +55,6 @@ class AsynchronousFit(FitLoop):
 
     def make_steps(self, validation: dict[str, Any] | None) -> None:
         check_compiled(self.model)  # A MultiOptimizer chooses its optimizers when it is built.
-        self._check_metrics()
         self._workers = len(self.cluster.addresses["worker"])
         self._coordinator = tf.distribute.coordinator.ClusterCoordinator(self.strategy)
         self._batches = iter(self._coordinator.create_per_worker_dataset(self._make_reader()))
@@ -73,6 +67,7 @@ class AsynchronousFit(FitLoop):
 
         self._train_step = self._trace("train_step", scheduled)
         self._test_step = self._trace("test_step", test_step)
+        self._check_metrics(self._test_step)
         if validation:
             epoch = EpochIterator(**validation)
             self._validation = epoch.data_adapter.get_tf_dataset().take(epoch.num_batches or -1)
@@ -82,23 +77,13 @@ class AsynchronousFit(FitLoop):
         return self.traced.functions.setdefault(name, tf.function(step, autograph=False))
 
     def train_epoch(self, called: keras.callbacks.CallbackList, done: int) -> dict[str, float]:
-        running = Steps(self._coordinator, self._train_step, self._batches)
         logs: dict[str, Any] = {}
-        scheduled = done
         counts = [optimizer.iterations for optimizer in list_optimizers(self.model)]
         before = [int(count) for count in counts]
-        while True:
-            while (
-                scheduled < self.steps
-                and len(running) < STEPS_AHEAD * self._workers
-                and not self.model.stop_training
-            ):
-                called.on_train_batch_begin(scheduled)
-                running.schedule()
-                scheduled += 1
-            if not running:
-                break
-            logs, changes = running.fetch()
+        running = Steps(self._coordinator, self._workers, self._train_step, self._batches)
+        for logs, changes in running.run(
+            range(done, self.steps), lambda: self.model.stop_training, called.on_train_batch_begin
+        ):
             self._add(changes)
             called.on_train_batch_end(done, pythonify_logs(logs))
             done += 1
@@ -121,34 +106,18 @@ class AsynchronousFit(FitLoop):
         self.totals = add_changes(self.states.take_over(self.totals), changes)
         self.states.assign(self.totals)
 
-    def _check_metrics(self) -> None:
+    def _check_metrics(self, test_step: Callable[..., Any]) -> None:
         """Raise InputError unless the states of the user's own metrics are sums over the rows."""
         own = [metric for metric in list_metrics(self.model) if is_own_metric(metric)]
         if not own:
             return
         data = unwrap(next(iter(self.data)))
-        half = len(keras.tree.flatten(data)[0]) // 2
-
-        @tf.function(autograph=False)
-        def measure() -> Any:
-            def replica_measure() -> Any:
-                variables = [[variable.value for variable in metric.variables] for metric in own]
-                states = [tf.nest.map_structure(tf.identity, variables)]
-                for rows in (slice(None), slice(half), slice(half, None)):
-                    self.model.test_step(
-                        keras.tree.map_structure(lambda tensor, r=rows: tensor[r], data)
-                    )
-                    states.append(tf.nest.map_structure(tf.identity, variables))
-                tf.nest.map_structure(
-                    lambda variable, value: variable.assign(value), variables, states[0]
-                )
-                return states
-
-            return self.strategy.run(replica_measure)
-
-        for metric, *states in zip(own, *measure(), strict=True):
-            for values in zip(*states, strict=True):
-                check_additive(metric.name, *np.diff(values, axis=0))
+        half = count_rows(data) // 2
+        whole, *parts = (
+            self.states.split(test_step(slice_rows(data, begin, end))[1])
+            for begin, end in ((None, None), (None, half), (half, None))
+        )
+        check_states(self.model, own, whole, parts)
 
     def _make_reader(self) -> Callable[[], tf.data.Dataset]:
         """Return a function that reads a worker's batches, without an end."""

@@ -11,7 +11,6 @@ import gc
 import os
 import signal
 import socket
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -22,21 +21,17 @@ from trainer import quiet
 from trainer.serving import HEALTH_ROUTE, LOG_VARIABLE, PORT, PREDICT_ROUTE, request_log
 from trainer.serving.connections import LimitedHttpProtocol
 from trainer.serving.prediction_server import DEADLINE, PredictionServer
-from vertex.errors import EXIT_CODE, InputError, one_line
+from vertex.errors import InputError, exit_on_input_error
 
 
-def main() -> int:
-    """Serve; return the exit code, which is 2, after a line on stderr, for an unusable model."""
+def main() -> None:
+    """Serve; exit with code 2, after a line on stderr, for an unusable model."""
     parser = argparse.ArgumentParser(prog="python -m trainer.serving", description=__doc__)
     parser.add_argument(
         "--host", default="127.0.0.1", help="address to listen on; 0.0.0.0 in a container"
     )
-    try:
+    with exit_on_input_error():
         _serve(parser.parse_args().host)
-    except InputError as error:
-        print(f"error: {one_line(error)}", file=sys.stderr, flush=True)
-        return EXIT_CODE
-    return 0
 
 
 class _Server(uvicorn.Server):
@@ -121,4 +116,4 @@ def _listen(host: str) -> socket.socket:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

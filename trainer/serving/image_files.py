@@ -23,7 +23,6 @@ from trainer.data.images import pixels
 from trainer.data.images.pixels import PixelFormat, RejectedError
 from trainer.data.schema import Dataset
 from trainer.data.source_options import SourceOptions
-from trainer.data.sources.images import SIGNATURE
 from trainer.serving.instances import InstanceError, RequestError
 
 MAX_PIXELS = 25_000_000
@@ -49,7 +48,6 @@ _JPEG_START, _SCAN = b"\xff\xd8\xff", b"\xff\xda"
 _FRAMES = frozenset(range(0xFFC0, 0xFFD0)) - {0xFFC4, 0xFFC8, 0xFFCC}
 """Markers of a JPEG that are followed by its size."""
 _MAX_SEGMENTS = 64
-_ANY = PixelFormat(SourceOptions(image_size=8))
 
 
 Task = tuple[Sequence[bytes], bool]
@@ -59,7 +57,7 @@ Task = tuple[Sequence[bytes], bool]
 class Outcome(NamedTuple):
     """The outcome of decoding an image file."""
 
-    stored: bytes = b""  # its image as in a record; a model without known records gets the file
+    stored: bytes = b""  # its image as in a record
     problem: str = ""  # why it can't be used
     pixels: int = 0  # its width times its height, or 0 if unknown
     is_large: bool = False  # True: not decoded, because it is too large for this call
@@ -87,10 +85,8 @@ class _LargeError(RejectedError):
     """An image that is too large for this call."""
 
 
-def find_format(dataset: Dataset | None) -> PixelFormat | None:
-    """Return the format of images in a model's records; None if these are unknown."""
-    if dataset is None:
-        return None
+def find_format(dataset: Dataset) -> PixelFormat:
+    """Return the format of images in a model's records."""
     image, options = dataset.feature("image"), dataset.creation.get("options", {})
     known = {name: options[name] for name in ("resize_method", "jpeg_quality") if name in options}
     size, _, channels = image.shape
@@ -99,11 +95,11 @@ def find_format(dataset: Dataset | None) -> PixelFormat | None:
     )
 
 
-def decode(records: PixelFormat | None, content: bytes, *, large: bool = True) -> Outcome:
+def decode(records: PixelFormat, content: bytes, *, large: bool = True) -> Outcome:
     """Convert an image file to the image of a record, or say why it can't be used.
 
     Args:
-        records: format of the records that the model was trained on; None: unknown.
+        records: format of the records that the model was trained on.
         large: whether to decode also an image that takes much time and memory.
     """
     size = 0
@@ -112,12 +108,9 @@ def decode(records: PixelFormat | None, content: bytes, *, large: bool = True) -
         nonlocal size
         size = image.width * image.height
         _check_limits(image, content, large)
-        if not records:
-            _check_plain(image)
 
     try:
-        decoded = (records or _ANY).decode(content, check)
-        return Outcome(records.encode(decoded) if records else content, pixels=size)
+        return Outcome(records.encode(records.decode(content, check)), pixels=size)
     except _LargeError:
         return Outcome(pixels=size, is_large=True)
     except RejectedError as error:
@@ -127,7 +120,7 @@ def decode(records: PixelFormat | None, content: bytes, *, large: bool = True) -
         return Outcome(problem=problem, pixels=size)
 
 
-def decode_all(records: PixelFormat | None, files: Sequence[bytes]) -> list[Outcome]:
+def decode_all(records: PixelFormat, files: Sequence[bytes]) -> list[Outcome]:
     """Decode the files of a request in this process; raise RequestError for too many pixels."""
     outcomes, total = [], RequestPixels()
     for content in files:
@@ -166,37 +159,16 @@ def _count_scans(image: Any, content: bytes) -> int:
     return 1 + content.count(_SCAN, pixels_start)
 
 
-def _check_plain(image: ImageFile.ImageFile) -> None:
-    """Raise RejectedError for an image that serving_bytes would read in another way."""
-    orientation = pixels.read_orientation(image)
-    if image.format not in (*_JPEGS, "PNG"):
-        what = f"a {image.format}"
-    elif orientation != 1:
-        what = f"EXIF orientation {orientation}"
-    elif image.has_transparency_data:
-        what = "transparency"
-    elif image.mode == "CMYK":
-        what = "CMYK"
-    else:
-        return
-    raise RejectedError(
-        f"{what}; this model has no dataset.json of its training data, and reads only upright JPEG "
-        "and PNG without transparency: convert the image, or export the model again"
-    )
-
-
-def check_stored(image: bytes, shape: Sequence[int], records: PixelFormat | None) -> None:
+def check_stored(image: bytes, shape: Sequence[int], records: PixelFormat) -> None:
     """Raise InstanceError for an image in a tf.Example that is not as in a record, such as a file.
 
     Otherwise the model would decode it, without limits.
     """
-    is_raw = len(image) == math.prod(shape)
-    is_jpeg = image.startswith(_JPEG_START) and _read_jpeg_size(image) == tuple(shape[:2])
-    is_jpeg &= image.count(_SCAN) * math.prod(shape[:2]) <= MAX_SCANNED
-    if records:
-        is_sound = is_raw if records.feature.encoding == "raw" else is_jpeg
+    if records.feature.encoding == "raw":
+        is_sound = len(image) == math.prod(shape)
     else:
-        is_sound = is_jpeg or (is_raw and not SIGNATURE.match(image))
+        is_sound = image.startswith(_JPEG_START) and _read_jpeg_size(image) == tuple(shape[:2])
+        is_sound &= image.count(_SCAN) * math.prod(shape[:2]) <= MAX_SCANNED
     if not is_sound:
         raise InstanceError(
             f"is a tf.Example whose image is not one of a record of {shape[0]}x{shape[1]} pixels; "
@@ -216,7 +188,7 @@ def _read_jpeg_size(content: bytes) -> tuple[int, ...]:
     return ()
 
 
-def decode_in_process(records: PixelFormat | None, task: Task, _: Any = None) -> list[Outcome]:
+def decode_in_process(records: PixelFormat, task: Task, _: Any = None) -> list[Outcome]:
     """Call `decode` for files in a process for it, which ends if that takes too long.
 
     The time is the processor's, because on a busy machine any image takes long.

@@ -9,13 +9,11 @@
 
 import base64
 import contextlib
-import io
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pydantic_core
-from PIL import Image
 
 from trainer.data.images.pixels import FORMATS, PixelFormat
 from trainer.serving import image_files
@@ -49,13 +47,11 @@ class ImageInstances:
     Args:
         name: name of the argument of serving_default and of the image feature in records.
         shape: height, width and channels of the model's input.
-        records: format of the records that the model was trained on; None: unknown.
+        records: format of the records that the model was trained on.
     """
 
-    def __init__(
-        self, name: str, shape: tuple[int, ...], records: PixelFormat | None = None
-    ) -> None:
-        self.records = records
+    def __init__(self, name: str, shape: tuple[int, ...], records: PixelFormat) -> None:
+        self._records = records
         self._name = name
         self._shape = shape
         self._list_shapes = (shape, shape[:-1]) if shape[-1] == 1 else (shape,)
@@ -94,21 +90,18 @@ class ImageInstances:
         return Request([None] * len(instances), [part])
 
     def make_blank(self) -> Request:
-        """Return an instance for each signature for images, to warm up the model."""
-        buffer = io.BytesIO()
+        """Return pixels and a record, to warm up the model."""
+        import tensorflow as tf
+
         pixels = np.zeros(self._shape, np.uint8)
-        image = Image.fromarray(pixels.squeeze(-1) if self._shape[-1] == 1 else pixels)
-        image.save(buffer, "JPEG")
-        content = buffer.getvalue()
-        if self.records:
-            is_raw = self.records.feature.encoding == "raw"
-            content = self._build_example(pixels.tobytes() if is_raw else content)
-        blank = [pixels.tolist(), {"b64": base64.b64encode(content).decode()}]
-        return self.decode_files(self.parse(blank))
+        is_raw = self._records.feature.encoding == "raw"
+        image = pixels.tobytes() if is_raw else tf.io.encode_jpeg(pixels).numpy()
+        content = base64.b64encode(self._build_example(image)).decode()
+        return self.parse([pixels.tolist(), {"b64": content}])
 
     def decode_files(self, request: Request) -> Request:
         """Decode the files of a request in this process; raise as `merge_files`."""
-        return self.merge_files(request, image_files.decode_all(self.records, request.files))
+        return self.merge_files(request, image_files.decode_all(self._records, request.files))
 
     def merge_files(self, request: Request, outcomes: Sequence[Outcome]) -> Request:
         """Return a request with decoded images in place of its files.
@@ -123,12 +116,11 @@ class ImageInstances:
         problems = {index: outcome.problem for index, outcome in indexed.items() if outcome.problem}
         if problems:
             raise BadInstancesError(problems, request.keys)
-        values: list[Any]
-        signature, values = BYTES, [outcome.stored for outcome in outcomes]
-        if self.records and self.records.feature.encoding == "raw":
+        values: list[Any] = [outcome.stored for outcome in outcomes]
+        if self._records.feature.encoding == "raw":
             signature = DEFAULT
             values = [np.frombuffer(image, np.uint8).reshape(self._shape) for image in values]
-        elif self.records:
+        else:
             signature, values = EXAMPLES, [self._build_example(image) for image in values]
         inputs = self._build_inputs(signature, dict(enumerate(values)), {})
         return Request(
@@ -188,7 +180,7 @@ class ImageInstances:
                 f"feature {self._name!r}"
             )
         for image in features[self._name].bytes_list.value:
-            image_files.check_stored(image, self._shape, self.records)
+            image_files.check_stored(image, self._shape, self._records)
 
     def _build_example(self, image: bytes) -> bytes:
         # Imported here, as in instances.py.

@@ -21,7 +21,7 @@ import numpy as np
 import pydantic_core
 import tensorflow as tf
 
-from trainer.data.schema import find_training_data
+from trainer.data.schema import EXTRA_ASSETS, FILE_NAME, find_training_data
 from trainer.data.tables.columns import list_columns
 from trainer.exported import saved_model
 from trainer.serving import DIGEST_VARIABLE, VERSION_VARIABLE, image_files
@@ -40,7 +40,7 @@ from trainer.serving.instances import (
     instances_of,
 )
 from trainer.serving.row_instances import RowInstances
-from vertex.errors import first_line
+from vertex.errors import InputError, first_line
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,6 +82,11 @@ class Predictor:
         specs = self._signatures[DEFAULT].structured_input_signature[1]
         self._parser: ImageInstances | RowInstances
         dataset = find_training_data(artifacts_uri)
+        if dataset is None:
+            raise InputError(
+                f"the model at {artifacts_uri} has no {EXTRA_ASSETS}/{FILE_NAME}, which describes "
+                "its inputs; train the model again"
+            )
         if BYTES in self._signatures:
             ((name, spec),) = specs.items()
             records = image_files.find_format(dataset)
@@ -91,8 +96,7 @@ class Predictor:
         else:
             columns = {name: spec.dtype.name for name, spec in specs.items()}
             # The signature has neither the order of the columns nor their own names.
-            trained_on = list_columns(dataset) if dataset else []
-            self._parser = RowInstances(columns, trained_on)
+            self._parser = RowInstances(columns, list_columns(dataset))
             # Rows take little memory, and a call has the overhead of a few hundred rows.
             self.batch = MAX_INSTANCES
         self.predict(self._parser.make_blank())

@@ -49,10 +49,10 @@ class RowInstances:
     Args:
         columns: type (float32, int64 or string) of each argument of serving_default.
         features: the columns that the model was trained on, in the order of the values of a row
-            that is a list; empty if unknown.
+            that is a list.
     """
 
-    def __init__(self, columns: Mapping[str, str], features: Sequence[Feature] = ()) -> None:
+    def __init__(self, columns: Mapping[str, str], features: Sequence[Feature]) -> None:
         self._columns = dict(columns)
         self._arguments = argument_names(feature.name for feature in features)
         self._names = {argument: name for name, argument in self._arguments.items()}
@@ -108,7 +108,7 @@ class RowInstances:
             inputs[name], bad = _convert_column(kind, read)
             for expected, places in ((form, others), (_TYPE_NAMES[kind], bad)):
                 for index in places:
-                    own = self._names.get(name, name)
+                    own = self._names[name]
                     why = f"{own} is not {expected}: {format_value(column[index])}"
                     problems.setdefault(indices[index], why)
         return inputs
@@ -118,15 +118,15 @@ class RowInstances:
         if isinstance(instance, list) and len(instance) == len(self._arguments):
             return dict(zip(self._names, instance, strict=True))
         if not isinstance(instance, dict):
-            ordered = f", or a list of {', '.join(self._arguments)}" if self._arguments else ""
             raise InstanceError(
-                f"is {format_value(instance)}; a row is an object with columns by name{ordered}"
+                f"is {format_value(instance)}; a row is an object with columns by name, or a list "
+                f"of {', '.join(self._arguments)}"
             )
         if instance and instance.keys() <= self._columns.keys():
             return instance
         columns = [name for name in instance if name != KEY or not self._has_keys]
         if not columns:
-            raise InstanceError(f"has none of the columns {listing(self._list_names())}")
+            raise InstanceError(f"has none of the columns {listing(self._arguments)}")
         row = {self._argument(name): instance[name] for name in columns}
         if len(row) < len(columns):
             names = {self._argument(name): name for name in columns}
@@ -137,20 +137,14 @@ class RowInstances:
             )
         return row
 
-    def _list_names(self) -> list[str]:
-        """Return the user's own names of the columns or, if they are unknown, the arguments."""
-        return [self._names[name] for name in self._arguments.values()] or list(self._columns)
-
     def _argument_of(self, name: str) -> str:
         """Return the model's argument for a column; raise InstanceError if there is none."""
         if name in self._columns:
             return name
-        # If the columns' own names are unknown, the form in ASCII decides.
-        arguments = self._arguments or argument_names([name])
-        if arguments.get(name) not in self._columns:
-            hint = suggest(name[:100], self._list_names())
+        if name not in self._arguments:
+            hint = suggest(name[:100], self._arguments)
             raise InstanceError(f"has a column {format_value(name)} that the model lacks{hint}")
-        return arguments[name]
+        return self._arguments[name]
 
 
 def _convert_column(kind: str, values: list[Any]) -> tuple[np.ndarray, list[int]]:

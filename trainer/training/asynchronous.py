@@ -32,7 +32,7 @@ from trainer.data.schema import load_to_train
 from trainer.engine import liveness, parameter_servers
 from trainer.engine.cluster import Cluster
 from trainer.engine.metric_states import add_changes
-from trainer.engine.parameter_servers import STEPS_AHEAD, Steps
+from trainer.engine.parameter_servers import Steps
 from trainer.engine.strategies import create_strategy
 from trainer.engine.worker_step import make_worker_step
 from trainer.tasks.label_kinds import is_rising
@@ -133,25 +133,20 @@ class AsynchronousLoop(TrainingLoop):
             )
         progress = self.progress
         self.totals = self.task_model.states.make_totals(progress.totals)
-        running = Steps(self.coordinator, self.worker_step, self.batches)
+        steps = Steps(self.coordinator, self.replicas, self.worker_step, self.batches)
         while progress.step < self.steps:
-            started = time.monotonic()
             until = progress.step + self.count_steps_to_checkpoint()
-            while (
-                not self.stop_requested
-                and progress.step + len(running) < until
-                and len(running) < STEPS_AHEAD * self.replicas
-            ):
-                running.schedule()
-            if running:
-                self._add_report(running.fetch())
-            progress.seconds += time.monotonic() - started
-            if not running and progress.step < self.steps:
+            started = time.monotonic()
+            for report in steps.run(range(progress.step, until), lambda: self.stop_requested):
+                self._add_report(report)
+                progress.seconds += time.monotonic() - started
+                self.log.step(progress, self.optimizer_step, self.measure)
+                started = time.monotonic()
+            if progress.step < self.steps:
                 self._count_steps()
                 self.save()
                 if self.stop_requested:
                     raise TerminatedError(f"at epoch {progress.epoch + 1}, step {progress.step}")
-            self.log.step(progress, self.optimizer_step, self.measure)
         self._count_steps()
 
     def _add_report(self, report: Any) -> None:

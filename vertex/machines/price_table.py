@@ -214,7 +214,8 @@ def load_table() -> PriceTable:
         name: line.get("hour", line.get("month", 0) / _HOURS_A_MONTH)
         for name, line in parts.items()
     }
-    entries = {name: [line] for name, line in parts.items()}
+    data = {line["name"]: line for line in content["data"]}
+    entries = {name: [line] for name, line in (parts | data).items()}
     for name, machine in {**serving_types(), **types()}.items():
         kind = machine.accelerator
         if machine.series in series and (not kind or kind in parts):
@@ -225,25 +226,21 @@ def load_table() -> PriceTable:
                 + machine.count * plain.get(kind, 0)
             )
             entries[name] = [line, *([parts[kind]] if kind else [])]
-    unconfirmed = {
-        name: "; ".join(line["how"] for line in lines if line["status"] == "unconfirmed")
+    doubts = {
+        name: [line["how"] for line in lines if line["status"] == "unconfirmed"]
         for name, lines in entries.items()
-    }
-    unconfirmed = {name: why for name, why in unconfirmed.items() if why}
-    data = {line["name"]: float(line["tebibyte"]) for line in content["data"]}
-    unconfirmed |= {
-        line["name"]: line["how"] for line in content["data"] if line["status"] == "unconfirmed"
     }
     with_share = 1 + content["management"]["share"]
     discount = content["spot"]["discount"]
     return PriceTable(
-        rates={name: float(price * with_share) for name, price in plain.items()} | data,
+        rates={name: float(price * with_share) for name, price in plain.items()}
+        | {name: float(line["tebibyte"]) for name, line in data.items()},
         spot_rates={
             name: float(price * (with_share - (0 if name in disk_types() else discount)))
             for name, price in plain.items()
         },
         spot_discount=discount,
-        unconfirmed=unconfirmed,
+        unconfirmed={name: "; ".join(why) for name, why in doubts.items() if why},
         currency=content["currency"],
         region=content["region"],
         date=content["date"],

@@ -10,6 +10,8 @@ import pytest
 from tests.odd_images import png as png_of
 from tests.refusals import mutated
 from tests.trainer.serving.serving_processes import b64, png
+from trainer.data.images.pixels import PixelFormat
+from trainer.data.source_options import SourceOptions
 from trainer.serving.image_instances import ImageInstances
 
 REQUESTS = 500
@@ -89,7 +91,7 @@ def test_500_malformed_requests_cost_no_error_and_no_memory(kind, request):
 
 def test_pixels_are_parsed_as_by_json():
     pixels = np.random.default_rng(0).integers(0, 256, (2, 3, 4, 1), np.uint8)
-    parser = ImageInstances("image", pixels.shape[1:])
+    parser = ImageInstances("image", pixels.shape[1:], PixelFormat(SourceOptions(image_size=8)))
     read = 0
     for whole in (pixels, pixels.squeeze(-1)):
         body = json.dumps({"instances": whole.tolist()}).encode()

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.odd_images import FORMS, exif, odd_images, picture, saved
+from tests.odd_images import FORMS, odd_images, picture, saved
 from tests.trainer.data.picture_folders import read_examples
 from tests.trainer.serving.served_pixels import (
     export_revealing,
@@ -22,7 +22,8 @@ from trainer.data.records import serialize
 from trainer.data.schema import EXTRA_ASSETS, find_training_data
 from trainer.serving import image_files
 from trainer.serving.instances import BadInstancesError
-from vertex.errors import first_line
+from trainer.serving.predictor import Predictor
+from vertex.errors import InputError, first_line
 
 OPTIONS = [
     {"encoding": "raw", "resize_method": "lanczos3"},
@@ -88,24 +89,11 @@ def test_signature_reads_files_within_a_level_or_refuses_them_by_name(served, fi
         assert words in refusals[form]
 
 
-@pytest.mark.slow
-def test_model_without_a_description_refuses_what_it_reads_in_another_way(tmp_path, digit_records):
-    """Serve a model of the time when models had no dataset.json."""
-    uri = export_revealing(digit_records, str(tmp_path / "model"))
+def test_model_without_a_description_is_refused(tmp_path, image_model):
+    shutil.copytree(image_model, tmp_path / "model")
     shutil.rmtree(tmp_path / "model" / EXTRA_ASSETS)
-    image = picture((40, 30), 0)
-    upright = [saved(image, "JPEG"), saved(image, "PNG"), saved(image, "JPEG", exif=exif(1))]
-    assert len(predicted(uri, [b64(file) for file in upright])) == 3
-    refusals = {
-        "EXIF orientation 6": saved(image, "JPEG", exif=exif(6)),
-        "transparency": FORMS["PNG in mode RGBA"](image),
-        "CMYK": FORMS["JPEG in CMYK"](image),
-        "a WEBP": FORMS["WebP"](image),
-    }
-    with pytest.raises(BadInstancesError) as refused:
-        predicted(uri, [b64(file) for file in refusals.values()])
-    for problem, words in zip(refused.value.body["instances"], refusals, strict=True):
-        assert problem["error"].startswith(f"can't be read: {words}; this model has no dataset")
+    with pytest.raises(InputError, match=r"has no assets\.extra/dataset\.json, which describes"):
+        Predictor().load(str(tmp_path / "model"))
 
 
 def test_file_in_an_example_is_refused(served):
