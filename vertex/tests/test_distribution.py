@@ -1,6 +1,7 @@
 """The distribution holds the package, which imports what it declares, and runs its README."""
 
 import ast
+import json
 import os
 import re
 import shutil
@@ -12,6 +13,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).parents[1]
 FORBIDDEN = ("components", "kfp", "pipelines", "tensorflow", "trainer")
@@ -20,6 +22,26 @@ DECLARED = ("google", "google_crc32c", "grpc", "pydantic", "urllib3", "certifi",
 FOR_PIPELINES = ("kfp", "google_cloud_pipeline_components")
 FOR_TUNING = ("numpy", "optuna", "scipy", "sklearn")
 """Packages of the extras of these names."""
+
+CONTAINER = {"image": "alpine", "command": ["sh", "-c", "echo trained"]}
+PIPELINE = {
+    "schemaVersion": "2.1.0",
+    "sdkVersion": "kfp-2.17.3",
+    "pipelineInfo": {"name": "train"},
+    "components": {"comp-train": {"executorLabel": "exec-train"}},
+    "deploymentSpec": {"executors": {"exec-train": {"container": CONTAINER}}},
+    "root": {
+        "dag": {
+            "tasks": {
+                "train": {
+                    "componentRef": {"name": "comp-train"},
+                    "taskInfo": {"name": "train"},
+                    "cachingOptions": {},
+                }
+            }
+        }
+    },
+}
 
 IMPORTS = f"""
 import importlib, pkgutil, sys
@@ -53,9 +75,10 @@ def python(wheel, tmp_path_factory):
     return str(folder / "bin" / "python")
 
 
-def run(*command, cwd=None):
-    variables = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    done = subprocess.run(command, cwd=cwd, env=variables, capture_output=True, text=True)
+def run(*command, cwd=None, variables=()):
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    environment |= dict(variables)
+    done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, f"{command}: {done.stdout}\n{done.stderr}"
     return done.stdout
 
@@ -91,5 +114,23 @@ def test_every_module_imports_without_tensorflow_and_the_project(python, tmp_pat
 
 
 def test_readme_runs(python, tmp_path):
-    (program,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    assert run(python, "-c", program, cwd=tmp_path) == "JOB_STATE_SUCCEEDED trained\n\n"
+    client, test, service = re.findall(
+        r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL
+    )
+    assert run(python, "-c", service, cwd=tmp_path) == "JOB_STATE_SUCCEEDED trained\n\n"
+    (tmp_path / "train.yaml").write_text(yaml.safe_dump(PIPELINE))
+    (tmp_path / "test_training.py").write_text(test)
+    assert "1 passed" in run(python, "-m", "pytest", "-q", cwd=tmp_path)
+    with subprocess.Popen(
+        [python, "-u", "-m", "vertex.emulator", "up"], cwd=tmp_path, stdout=subprocess.PIPE
+    ) as emulator:
+        try:
+            assert any(line.startswith(b"Ready") for line in emulator.stdout)
+            content = json.loads((tmp_path / "emulated" / "environment.json").read_text())
+            variables = content["environment"]
+            shown = run(
+                python, "-c", f"{client}print(job.state.name)", cwd=tmp_path, variables=variables
+            )
+            assert shown.endswith("PIPELINE_STATE_SUCCEEDED\n")
+        finally:
+            emulator.terminate()
