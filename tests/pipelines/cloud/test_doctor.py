@@ -8,7 +8,7 @@ import pytest
 
 from pipelines.cloud.doctor import ACCOUNT_ROLES, DEPLOYMENT_ROLES
 from tests.child_processes import ROOT
-from tests.faulty_emulator import NUMBER, OpenEmulator
+from tests.faulty_emulator import OpenEmulator
 from tests.pipelines.cloud.cloud_servers import expired_sign_in
 from vertex.emulator.api_error import not_found
 from vertex.emulator.project_services import ROLES, ProjectServices
@@ -27,7 +27,7 @@ class SpoiledProject(ProjectServices):
     )
 
     def __init__(self):
-        super().__init__(ACCOUNT, "my-project", NUMBER)
+        super().__init__(ACCOUNT)
         self.disabled, self.missing, self.gone = set(), set(), set()  # APIs, permissions, names
         self.limits = {}  # by quota metric, without its service; other metrics are unlimited
         self.roles, self.roles_on_itself = list(ROLES), ["roles/iam.serviceAccountUser"]
