@@ -11,6 +11,7 @@ from pipelines import recipe
 from pipelines.commands import command_line
 from pipelines.parameters import PARAMETERS, ParameterSet
 from tests.pipelines.conftest import RECIPES
+from trainer.training.optimizers import OPTIMIZERS
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
 
@@ -25,7 +26,7 @@ def test_recipes_are_listed_with_their_summaries(succeed):
 def test_each_parameter_is_described_once_below_its_topic(succeed):
     shown = succeed("parameters")
     assert "Peak learning rate of the optimizer. Above 0." in shown
-    assert "One of sgd, adam, adamw." in shown
+    assert f"One of {', '.join(OPTIMIZERS)}." in shown
     names = [line.split()[0] for line in shown.splitlines() if line and not line.startswith(" ")]
     topics = [field.name for field in dataclasses.fields(ParameterSet)]
     assert [name for name in names if name in topics] == topics

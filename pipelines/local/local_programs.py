@@ -1,5 +1,6 @@
 """The programs of this checkout that run in place of the project's images, and their code."""
 
+import configparser
 import contextlib
 import hashlib
 import os
@@ -12,6 +13,7 @@ from typing import Any
 from components.planning.code_digest import PACKAGES, ROOT
 from trainer.serving import VERSION_VARIABLE
 from vertex.emulator.environment import Program, child_environment, run_command
+from vertex.errors import InputError
 
 _CHECKOUT = str(ROOT) if (ROOT / "pyproject.toml").exists() else ""
 """Empty if the project is installed: its packages are then on the import path."""
@@ -37,6 +39,7 @@ def component_program(image: str, command: Sequence[str]) -> Program:
     """Return the program of a component or replica, with the code of this checkout."""
     words = run_command(image, command).command
     if file := _component_file(words):
+        _check_listed(file.stem)
         words += ["--component_module_path", str(file)]
     return Program(words, component_environment())
 
@@ -53,6 +56,17 @@ def _component_file(command: Sequence[str]) -> pathlib.Path | None:
     if command[1:2] != ["-m"] or _FUNCTION not in command:
         return None
     return ROOT / "components" / f"{command[list(command).index(_FUNCTION) + 1]}.py"
+
+
+def _check_listed(name: str) -> None:
+    """Raise InputError for a component that KFP would not find in the image."""
+    listed = configparser.ConfigParser()
+    listed.read(ROOT / "components" / "kfp_config.ini")
+    if name not in listed["Components"]:
+        raise InputError(
+            f"components/kfp_config.ini, by which KFP finds components in the image, does not list "
+            f"{name!r}; add the line: {name} = components/{name}.py"
+        )
 
 
 class _ProjectFinder(ModuleFinder):

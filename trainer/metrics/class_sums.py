@@ -14,7 +14,9 @@ from trainer.metrics.intervals import Share
 class ProbabilitySums:
     """The ranking of a split's `answers`, a ProbabilityAnswers, by each class.
 
-    Subclasses have the arguments of compute_class_metrics, `counts` and `weights`, [3, classes].
+    Subclasses have the arguments of compute_class_metrics, `counts` and `weights`, [3, classes]:
+    the examples of each class, those predicted as it, and those of them that are right; once as
+    numbers, once as sums of weights.
     """
 
     counts: np.ndarray

@@ -6,5 +6,5 @@
     # InputError: machine_type='n1-standard-32' can't have 1 x NVIDIA_TESLA_T4; set
     # accelerator_count to 2 or 4
 
-A machine type is a row of machine_types.toml; prices.toml has the rates of its price.
+A machine type is an entry of machine_types.toml; prices.toml has the rates of its price.
 """

@@ -1,6 +1,7 @@
 """Machine types, accelerators and boot disks, read from machine_types.toml.
 
-A new machine type is a row there; vertex/machines/prices.toml has the rates of its price.
+A new machine type is an entry there, of a known series a number of vCPUs; prices.toml has the rates
+of its price.
 
 types()["n1-standard-8"].attached      # {"NVIDIA_TESLA_T4": (1, 2, 4), ...}
 check_machine("chief_machine_type", "n1-standard-32", "NVIDIA_TESLA_T4", 1)
@@ -26,7 +27,7 @@ class MachineType:
     series: str  # as prices are by series
     vcpus: int = 0
     memory_gb: float = 0.0
-    disks: tuple[str, ...] = ()  # boot disks that it supports, the default first
+    disks: tuple[str, ...] = ()  # boot disks that it supports
     accelerator: str = ""  # its built-in accelerator; empty: none
     count: int = 0  # number of built-in accelerators
     # Numbers of accelerators that can be attached, by accelerator.
