@@ -13,7 +13,7 @@ from vertex.emulator.api_error import ApiError, not_found
 from vertex.emulator.field_rules import check_id, check_machine, refuse, refuse_state
 from vertex.emulator.http_rules import to_json
 from vertex.emulator.messages import parent_of
-from vertex.emulator.model_server import ModelServers
+from vertex.emulator.model_server import ModelServer, ModelServers
 from vertex.emulator.model_service import ModelService
 from vertex.emulator.proto_rules import check_required
 from vertex.emulator.resources import Resources, set_etag
@@ -134,18 +134,12 @@ class EndpointService(Resources):
         Its server may take a minute to answer.
         """
         check_required(request)
-        endpoint = self.find(request.endpoint)
-        split = endpoint.traffic_split
-        # A request names no deployed model, so a model without traffic can't be reached.
-        refuse_state(not split, f"{endpoint.name} has no model with traffic")
-        (chosen,) = random.choices(list(split), list(split.values()))  # noqa: S311 - no secret
-        deployed = _deployed_by_id(endpoint)[chosen]
         body = to_json(request)
         del body["endpoint"]
         check_size("request", body)
-        server = self.servers.start(*self._server_of(endpoint.name, deployed))
+        deployed, server = self._choose_server(request.endpoint)
         response = messages.PredictResponse(
-            deployed_model_id=chosen,
+            deployed_model_id=deployed.id,
             model=deployed.model,
             model_version_id=deployed.model_version_id,
             model_display_name=self.models.find(_version_name(deployed)).display_name,
@@ -158,6 +152,28 @@ class EndpointService(Resources):
             return response
 
         return ask
+
+    def raw_predict(self, request: Any) -> Callable[[], Any]:
+        """Return a function that asks a deployed model with any body."""
+        from google.api import httpbody_pb2
+
+        _, server = self._choose_server(request.endpoint)
+        body, kind = request.http_body.data.decode(), request.http_body.content_type
+
+        def ask() -> Any:
+            return httpbody_pb2.HttpBody(content_type=kind, data=server.predict_raw(body))
+
+        return ask
+
+    def _choose_server(self, name: str) -> tuple[Any, ModelServer]:
+        """Return a deployed model, at random by share of the traffic, and its server."""
+        endpoint = self.find(name)
+        split = endpoint.traffic_split
+        # A request names no deployed model, so a model without traffic can't be reached.
+        refuse_state(not split, f"{endpoint.name} has no model with traffic")
+        (chosen,) = random.choices(list(split), list(split.values()))  # noqa: S311 - no secret
+        deployed = _deployed_by_id(endpoint)[chosen]
+        return deployed, self.servers.start(*self._server_of(endpoint.name, deployed))
 
     def set_monitoring(self, name: str, job: str) -> None:
         """Set the job that monitors an endpoint; empty: no job does."""

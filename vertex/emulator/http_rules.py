@@ -4,6 +4,7 @@ The path and verb of each method come from the REST transports of google-cloud-a
 which are generated from the API's google.api.http annotations.
 """
 
+import base64
 import dataclasses
 import functools
 import importlib
@@ -51,7 +52,11 @@ class Method:
         self, path: Mapping[str, str], query: Mapping[str, list[str]], field: str, body: bytes
     ) -> Any:
         try:
-            content = json.loads(body or b"{}") if field else {}
+            if self.name == "RawPredict":  # Its body is the body of the model's request.
+                data = base64.b64encode(body).decode()
+                content = {"httpBody": {"data": data, "contentType": "application/json"}}
+            else:
+                content = json.loads(body or b"{}") if field else {}
             if not isinstance(content, dict):
                 raise ValueError("Root element must be a message.")
             document: dict[str, Any] = content if field in ("*", "") else {field: content}

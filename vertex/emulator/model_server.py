@@ -54,10 +54,31 @@ class ModelServer:
 
     def ask(self, body: dict[str, Any], seconds: float | None = None) -> tuple[int, dict[str, Any]]:
         """Request predictions; return the response's HTTP status and content."""
-        return self._send("POST", self._predict_route, seconds, json.dumps(body))
+        code, content = self._send("POST", self._predict_route, seconds, json.dumps(body))
+        try:
+            answer = json.loads(content)
+        except ValueError:
+            answer = {"error": f"The model server's response is not JSON: {content[:200]!r}"}
+            return max(code, http.client.BAD_REQUEST), answer
+        return code, answer if isinstance(answer, dict) else {"error": f"not an object: {answer}"}
 
     def predict(self, body: dict[str, Any]) -> dict[str, Any]:
         """Return the content of the response to a request, once the model is loaded."""
+        code, content = self._ask_loaded(lambda seconds: self.ask(body, seconds))
+        if code != http.client.OK:
+            raise invalid(str(content.get("error", content)))
+        return content
+
+    def predict_raw(self, body: str) -> bytes:
+        """Return the response to a request as the server gives it, once the model is loaded."""
+        code, content = self._ask_loaded(
+            lambda seconds: self._send("POST", self._predict_route, seconds, body)
+        )
+        if code != http.client.OK:
+            raise invalid(content.decode(errors="replace"))
+        return content
+
+    def _ask_loaded(self, ask: Callable[[float], tuple[int, Any]]) -> tuple[int, Any]:
         end = time.monotonic() + _PREDICT_SECONDS
         try:
             while not self.is_healthy(max(_POLL_SECONDS, end - time.monotonic())):
@@ -65,13 +86,10 @@ class ModelServer:
                     raise self.failure
                 if time.monotonic() > end:
                     raise TimeoutError
-            code, content = self.ask(body, max(_POLL_SECONDS, end - time.monotonic()))
+            return ask(max(_POLL_SECONDS, end - time.monotonic()))
         except TimeoutError:
             slow = f"The model server has not answered within {_PREDICT_SECONDS:g} s."
             raise ApiError("DEADLINE_EXCEEDED", slow) from None
-        if code != http.client.OK:
-            raise invalid(content["error"])
-        return content
 
     @property
     def failure(self) -> ApiError:
@@ -84,12 +102,12 @@ class ModelServer:
 
     def _send(
         self, method: str, path: str, seconds: float | None, body: str | None = None
-    ) -> tuple[int, dict[str, Any]]:
+    ) -> tuple[int, bytes]:
         connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=seconds)
         with contextlib.closing(connection):
             connection.request(method, path, body, {"Content-Type": "application/json"})
             response = connection.getresponse()
-            return response.status, json.loads(response.read())
+            return response.status, response.read()
 
 
 @dataclasses.dataclass

@@ -27,6 +27,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import grpc
+from google.api import httpbody_pb2
 from google.protobuf import json_format
 
 from vertex.emulator.api_error import ApiError, invalid
@@ -186,11 +187,12 @@ class Emulator:
             code, result = failure.code, failure.json
         if isinstance(result, HttpAnswer):
             return result
-        kind, content = "application/json", json.dumps(result).encode()
         if isinstance(result, bytes):
             kind, content = "application/octet-stream", result
         elif isinstance(result, str):
             kind, content = "text/plain", result.encode()
+        else:
+            kind, content = "application/json", json.dumps(result).encode()
         return HttpAnswer(code, content, {"Content-Type": kind})
 
     def _check_token(self, given: str) -> None:
@@ -208,7 +210,11 @@ class Emulator:
             request = method.parse(verb, url, body)
             if request is not None:
                 check_values(request)
-                return to_json(self.call(method.name, function, request))
+                response = self.call(method.name, function, request)
+                if isinstance(response, httpbody_pb2.HttpBody):
+                    kind = {"Content-Type": response.content_type}
+                    return HttpAnswer(200, response.data, kind)
+                return to_json(response)
         parts = urllib.parse.urlsplit(url)
         values = urllib.parse.parse_qs(parts.query, keep_blank_values=True)
         query = {key: given[-1] for key, given in values.items()}
