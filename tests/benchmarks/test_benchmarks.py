@@ -15,9 +15,9 @@ SIZES = {
     "automatic_tables": {},
     "boosting": {"SETTINGS": ["strategy=mirrored", "worker_count=0", "ps_count=0", "epochs=1"]},
     "bucket_listing": {"PHOTOS": 20_000},
-    "embeddings": {"ROWS": [1000, 2000], "STEPS": 1},
-    "intervals": {"DRAWS": 10, "POPULATION": 10_000},
-    "mnist": {"RECIPE": "digits", "ACCURACY": 0.0},
+    "sharded_embeddings": {"ROWS": [1000, 2000], "STEPS": 1},
+    "interval_coverage": {"DRAWS": 10, "POPULATION": 10_000},
+    "digit_photos": {"RECIPE": "digits", "ACCURACY": 0.0},
     "reading": {"PHOTOS": 96, "ROUNDS": 1},
     "records_writing": {"PHOTOS": 40, "MEMORY_PHOTOS": 8, "ROUNDS": 1},
     "searches": {"SEARCHES": 2, "TRIALS": 3},
@@ -76,8 +76,8 @@ def test_benchmark_measures(name, data):
 
 @pytest.mark.slow
 def test_failing_benchmark_leaves_the_rows_of_the_others(data):
-    sizes = {"searches": SIZES["searches"], "intervals": {"DRAWS": 0}}
-    result = measure(["intervals", "searches"], sizes, data)
+    sizes = {"searches": SIZES["searches"], "interval_coverage": {"DRAWS": 0}}
+    result = measure(["interval_coverage", "searches"], sizes, data)
     assert result.returncode == 1 and "Traceback" in result.stderr
     assert result.stderr.endswith("error: intervals failed; the tracebacks are above\n")
     assert "search: without an effect" in result.stdout

@@ -1,6 +1,6 @@
 """Time a step of two workers that train a large table of embeddings, whose gradient stays sparse.
 
-    python -m tests.benchmarks.embeddings RESULT ROWS ...    (a worker)
+    python -m tests.benchmarks.sharded_embeddings RESULT ROWS ...    (a worker)
 
 The other way, the gradient of all rows is summed. Both take turns; FTRL trains tables of one
 column, as that of wide_and_deep's wide part.
