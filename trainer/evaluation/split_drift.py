@@ -25,7 +25,9 @@ def measure(dataset: Dataset) -> Drifts | None:
     columns = list_columns(dataset)
     parts: list[dict[str, Any]] = []
     for batch in read_stored_batches(dataset, "test", _BATCH).take(SAMPLE // _BATCH):
-        parts.append({name: of.numpy() for name, of in parse_columns(batch, dataset).items()})
+        parts.append(
+            {name: values.numpy() for name, values in parse_columns(batch, dataset).items()}
+        )
     now = [
         describe(column, np.concatenate([part[column.name] for part in parts]))
         for column in columns

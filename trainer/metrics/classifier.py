@@ -236,7 +236,7 @@ def compute_class_metrics(
     support, predicted, right = weights
     totals = predicted, support, support + predicted
     shares = zip((right, right, 2 * right), totals, strict=True)
-    rates = np.stack([of / np.where(total > 0, total, 1) for of, total in shares], axis=1)
+    rates = np.stack([part / np.where(total > 0, total, 1) for part, total in shares], axis=1)
     rows = []
     for index, (name, ranking) in enumerate(zip(classes, rankings, strict=True)):
         values = rates[index].tolist() if support[index] > 0 else [None] * 3

@@ -126,10 +126,10 @@ def average_groups(
     for group, (figures, weights) in blocks:
         sizes += np.bincount(group, minlength=groups)
         totals += np.bincount(group, weights, groups)
-        for name, of in figures.items():
-            sums[name] = sums.get(name, 0.0) + np.bincount(group, weights * of, groups)
+        for name, values in figures.items():
+            sums[name] = sums.get(name, 0.0) + np.bincount(group, weights * values, groups)
     with np.errstate(invalid="ignore"):
-        return sizes, {name: of / totals for name, of in sums.items()}
+        return sizes, {name: total / totals for name, total in sums.items()}
 
 
 def measure_slices(

@@ -50,7 +50,7 @@ class WorstExamples:
         bad = badness > (self._kept[-1][0] if len(self._kept) == self._count else 0)
         rows = np.flatnonzero(bad)
         rows = rows[np.argsort(-badness[rows], kind="stable")[: self._count]]
-        named = [{name: of[row].item() for name, of in figures.items()} for row in rows]
+        named = [{name: values[row].item() for name, values in figures.items()} for row in rows]
         chosen = tf.gather(records, rows).numpy()
         self._kept += zip(badness[rows].tolist(), named, chosen, strict=True)
         self._kept.sort(key=lambda kept: -kept[0])

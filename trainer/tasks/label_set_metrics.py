@@ -10,11 +10,18 @@ METRICS = (
     ),
     # Micro: of all pairs of an example and a label.
     Metric(
-        "micro_f1", resample=lambda of: of.divide(2 * of.hits, of.labels + of.given),
+        "micro_f1",
+        resample=lambda groups: groups.divide(2 * groups.hits, groups.labels + groups.given),
         unit="share", shown=True, tile="Micro F1",
     ),
-    Metric("micro_precision", resample=lambda of: of.divide(of.hits, of.given), unit="share"),
-    Metric("micro_recall", resample=lambda of: of.divide(of.hits, of.labels), unit="share"),
+    Metric(
+        "micro_precision", resample=lambda groups: groups.divide(groups.hits, groups.given),
+        unit="share",
+    ),
+    Metric(
+        "micro_recall", resample=lambda groups: groups.divide(groups.hits, groups.labels),
+        unit="share",
+    ),
     # Means over the labels that have examples in the split.
     Metric(
         "macro_f1", lambda sums: sums.average("f1"),

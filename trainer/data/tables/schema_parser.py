@@ -112,7 +112,9 @@ def _parse_column(location: str, entry: Mapping[str, Any]) -> Column:
             if key not in allowed:
                 raise InputError(f"a {kind} column takes no {key!r}{suggest(key, allowed)}")
         column = fields.build(Column, entry)
-        values, missing = (list(map(clean_text, of)) for of in (column.values, column.missing))
+        values, missing = (
+            list(map(clean_text, texts)) for texts in (column.values, column.missing)
+        )
         if column.boundaries and column.quantiles:
             raise InputError("set boundaries or quantiles, not both")
         if column.quantiles == 1:
