@@ -15,7 +15,6 @@ import signal
 import sys
 import threading
 
-from vertex.emulator.files import write_atomically
 from vertex.errors import EXIT_CODE, InputError, one_line
 
 _FILE_NAME = "environment.json"
@@ -66,8 +65,10 @@ def _start(arguments: argparse.Namespace) -> None:
     with LocalProject(arguments.folder, port=arguments.port, **place) as project:
         path = project.folder / _FILE_NAME
         content = json.dumps({"process": os.getpid(), "environment": project.environment})
-        write_atomically(path, content.encode())
-        path.chmod(0o600)
+        path.unlink(missing_ok=True)
+        # Only for this user: it contains the access token.
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), "w") as file:
+            file.write(content)
         ended = threading.Event()
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: ended.set())

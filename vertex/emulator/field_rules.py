@@ -20,7 +20,10 @@ _IDS = {
         "up to 63 of a-z, 0-9 and -",
     ),
     "model_id": (re.compile("[a-z_][a-z0-9_-]{0,62}"), "up to 63 of a-z, 0-9, _ and -"),
-    "context_id": (re.compile("[a-z0-9-]{4,128}"), "4 to 128 of a-z, 0-9 and -"),
+    **dict.fromkeys(
+        ("artifact_id", "context_id", "execution_id", "metadata_schema_id"),
+        (re.compile("[a-z0-9-]{4,128}"), "4 to 128 of a-z, 0-9 and -"),
+    ),
     "deployed_model.id": (re.compile("[0-9]{1,10}"), "up to 10 digits"),
 }
 

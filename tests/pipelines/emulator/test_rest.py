@@ -52,6 +52,7 @@ def ask(tmp_path_factory):
         ("GET", "/models?pageSize=-1", None, "page_size is -1"),
         ("GET", "/models?pageSize=many", None, "pageSize"),
         ("GET", "/models?filter=cost%3D3", None, "'cost' is not a field of Model"),
+        ("POST", "/metadataStores/default/executions?executionId=A", {}, "execution_id 'A' is not"),
         ("GET", "/models?orderBy=cost", None, "'cost' is not a field of Model"),
         ("GET", "/models?readMask=name,bogus", None, "read_mask 'name,bogus'"),
         ("PATCH", "/models/d?updateMask=bogus", {}, "update_mask 'bogus'"),
