@@ -42,6 +42,7 @@ from vertex.emulator.processes import Guardian, temporary_folder
 from vertex.emulator.project_services import LogEntries, ProjectServices
 from vertex.emulator.schedule_service import ScheduleService
 from vertex.emulator.server import Emulator, to_api_error
+from vertex.emulator.training_service import TrainingService
 from vertex.emulator.tuning_service import TuningService
 from vertex.errors import InputError
 
@@ -197,6 +198,7 @@ class LocalProject:
                 LogEntries(made.jobs.read_log_entries),
                 models,
                 made.endpoints,
+                TrainingService(operations, resources, self.clock, jobs=made.jobs, models=models),
                 MonitoringService(operations, resources, self.clock, endpoints=made.endpoints),
                 metadata,
                 operations,

@@ -49,6 +49,11 @@ class ModelService(Resources):
         check_container(model.container_spec, field_rules.region_of(parent))
 
     def upload_model(self, request: Any) -> Any:
+        response = self.add_version(request)
+        return self.operations.start(response.model, response)
+
+    def add_version(self, request: Any) -> Any:
+        """Store the version of an UploadModelRequest; return the UploadModelResponse."""
         model = self.read_new(request)
         self.check(model, request.parent)
         with self.stored.lock():
@@ -69,8 +74,7 @@ class ModelService(Resources):
             entry["versions"][number] = model
             set_aliases(entry["versions"], number, aliases)
             self.stored[name] = entry
-        response = messages.UploadModelResponse(model=name, model_version_id=number)
-        return self.operations.start(name, response)
+        return messages.UploadModelResponse(model=name, model_version_id=number)
 
     def find(self, name: str) -> Any:
         """Return the version that a name refers to: NAME, NAME@version or NAME@alias."""

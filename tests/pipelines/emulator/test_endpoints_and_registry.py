@@ -64,6 +64,32 @@ lines = [blob.download_as_text() for blob in job.iter_outputs() if "results" in 
 found["batch"] = json.loads("".join(lines))
 print(json.dumps(found))
 """
+TRAINING = """
+import json
+from google.cloud import aiplatform as ai, storage
+
+ai.init(project="my-project", location="us-central1", staging_bucket="gs://my-project-training")
+program = "import os; print('trained', os.environ['AIP_MODEL_DIR'])"
+job = ai.CustomContainerTrainingJob(
+    display_name="train",
+    container_uri="python",
+    command=["python3", "-c", program],
+    model_serving_container_image_uri="us-central1-docker.pkg.dev/my-project/images/net:1",
+)
+model = job.run(
+    model_display_name="net", machine_type="n1-standard-4", base_output_dir="gs://my-project-training/out"
+)
+found = {"state": job.state.name, "model": model.display_name, "uri": model.uri}
+found["listed"] = [one.display_name for one in ai.CustomContainerTrainingJob.list()]
+failing = ai.CustomContainerTrainingJob(
+    display_name="fail", container_uri="python", command=["python3", "-c", "raise SystemExit(3)"]
+)
+try:
+    failing.run(machine_type="n1-standard-4")
+except RuntimeError as error:
+    found["failed"] = str(error)
+print(json.dumps(found))
+"""
 REGISTRY = """
 import json, sys
 import requests
@@ -124,6 +150,14 @@ def test_model_is_deployed_and_predicts(project, tmp_path):
     assert (found["predict"], found["raw"]) == ([2, 4], {"predictions": [6]})
     assert "The model server's response is not JSON: b'no JSON'" in found["refused"]
     assert found["batch"] == {"instance": 4, "prediction": 8}
+
+
+def test_training_pipeline_trains_and_uploads_a_model(project, tmp_path):
+    found = run(project, tmp_path, TRAINING)
+    assert (found["state"], found["model"]) == ("PIPELINE_STATE_SUCCEEDED", "net")
+    assert found["uri"] == "gs://my-project-training/out/model"
+    assert found["listed"] == ["train"]
+    assert "exited with a non-zero status of 3" in found["failed"]
 
 
 def test_pipelines_are_kept_in_a_registry(project, tmp_path):
