@@ -37,7 +37,11 @@ def check_spec(spec: Any, path: str, parent: str) -> None:
             where, count = f"{path}[{index}]", pool.replica_count
             refuse(count < 1, f"{where}.replica_count is {count}; it must be positive")
             check_machine_spec(pool, where, parent)
-            check_container(pool.container_spec, f"{where}.container_spec")
+            package = pool.python_package_spec
+            if package.python_module or package.executor_image_uri:
+                check_package(package, f"{where}.python_package_spec")
+            else:
+                check_container(pool.container_spec, f"{where}.container_spec")
     check_scheduling(spec, path)
 
 
@@ -112,10 +116,17 @@ def check_resources(spec: Any, parent: str) -> None:
         resource_names.check_peering(spec.network, accelerator.name if accelerator else "")
 
 
+def check_package(package: Any, path: str) -> None:
+    """Refuse a package without module, image or files."""
+    for field in ("executor_image_uri", "package_uris", "python_module"):
+        refuse(not getattr(package, field), f"{path}.{field} is required")
+    check_variables(package.env, path)
+
+
 def check_container(container: Any, path: str) -> None:
     """Refuse a container without image or command, or whose arguments or variables are invalid."""
     unnamed = not container.image_uri
-    refuse(unnamed, f"{path} is required (python_package_spec is not run here)")
+    refuse(unnamed, f"{path} or python_package_spec is required")
     refuse(
         not (container.command or container.args),
         f"{path}.command is required here: no image is pulled, so its entry point is unknown",

@@ -47,13 +47,14 @@ class CustomJob(BackgroundJob):
         containers: Containers | None = None,
         program: Callable[[str, Sequence[str]], Program] = run_command,
         trial: str = "",  # the ID of the trial whose job this is, if it is one's
+        local: Callable[[str], str] = str,  # returns the path of a file in Cloud Storage
     ) -> None:
         super().__init__(message, directory)
         self.retries = 0  # attempts of the whole job after the first
         self._guardian, self._containers = guardian, containers
         self._spec = message.job_spec
         runner = None if containers else program
-        self.replicas = create_replicas(self._spec, directory, runner, trial)
+        self.replicas = create_replicas(self._spec, directory, runner, trial, local)
         self.set_state("QUEUED")
 
     @property
@@ -172,6 +173,7 @@ class JobService(BackgroundJobs[CustomJob]):
     containers: Containers | None = None
     # Without containers, returns the program that runs in place of an image with a command.
     program: Callable[[str, Sequence[str]], Program] = run_command
+    local: Callable[[str], str] = str  # returns the path of a file in Cloud Storage
 
     def read_state(self, folder: pathlib.Path) -> dict[str, Any]:
         return job_state.read(folder).job
@@ -194,7 +196,7 @@ class JobService(BackgroundJobs[CustomJob]):
         if trial and self.containers:
             # The image runs as another user, whose processes report metrics here.
             directory.chmod(0o777)
-        execution = self.guardian, self.containers, self.program, trial
+        execution = self.guardian, self.containers, self.program, trial, self.local
         self.add(CustomJob(job, directory, *execution))
 
     def read_log_entries(self) -> list[dict[str, Any]]:

@@ -103,6 +103,7 @@ def make_job_services(
     *,
     runs: pathlib.Path | None = None,
     containers: Containers | None = None,
+    local: Callable[[str], str] = str,
 ) -> JobServices:
     """Return the services of jobs and endpoints that use the models and servers.
 
@@ -110,10 +111,13 @@ def make_job_services(
         directory: gets a folder for each job.
         runs: has the folders of runs, whose jobs are listed, too; None: no runs.
         containers: run the replicas; None: processes do.
+        local: returns the path of a file in Cloud Storage.
     """
     operations = models.operations
     common: dict[str, Any] = {"directory": directory, "guardian": servers.guardian, "runs": runs}
-    jobs = JobService(operations, program=programs.component, containers=containers, **common)
+    jobs = JobService(
+        operations, program=programs.component, containers=containers, local=local, **common
+    )
     return JobServices(
         jobs,
         TuningService(operations, trials=jobs, **common),
@@ -183,10 +187,18 @@ class LocalProject:
             operations, runs / FOLDER_NAME, self.clock, uri=engine.to_uri, local=engine.to_local
         )
         servers = stack.enter_context(ModelServers(folder / "endpoints", guardian, programs.server))
-        made = make_job_services(models, servers, folder / "jobs", programs, runs=runs)
+        buckets = folder / "buckets"
+        made = make_job_services(
+            models,
+            servers,
+            folder / "jobs",
+            programs,
+            runs=runs,
+            local=lambda uri: str(buckets / uri.removeprefix("gs://")),
+        )
         for service in made.kinds:
             stack.enter_context(service)
-        self.buckets = FolderBuckets(folder / "buckets")
+        self.buckets = FolderBuckets(buckets)
         if self.bucket not in [*self.buckets]:
             self.buckets.make(self.bucket)
         projects = ProjectServices(self.account)

@@ -4,12 +4,15 @@ import contextlib
 import dataclasses
 import json
 import pathlib
+import shlex
 import signal
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 from vertex.emulator import containers as container_engine
+from vertex.emulator import messages
 from vertex.emulator.environment import PROJECT, Program
 from vertex.emulator.job_rules import is_empty
 from vertex.emulator.job_state import ReplicaState, Role
@@ -98,11 +101,13 @@ def create_replicas(
     directory: pathlib.Path,
     program: Callable[[str, Sequence[str]], Program] | None,
     trial: str = "",
+    local: Callable[[str], str] = str,
 ) -> list[Replica]:
     """Return all replicas, the primary first, each with its environment.
 
     `program` returns what runs in place of an image with a command; None: containers run. `trial`
-    is the ID of the trial whose job it is; empty: it is no trial's.
+    is the ID of the trial whose job it is; empty: it is no trial's. `local` returns the path of a
+    file in Cloud Storage.
     """
     addresses = {
         pool: [
@@ -120,6 +125,8 @@ def create_replicas(
     for pool, listed in addresses.items():
         pool_spec = spec.worker_pool_specs[pool]
         container = pool_spec.container_spec
+        if pool_spec.python_package_spec.python_module:
+            container = _install_package(pool_spec.python_package_spec, local)
         for index in range(len(listed)):
             run = Program([*container.command, *container.args], {})
             if program:
@@ -150,6 +157,25 @@ def create_replicas(
                 )
             )
     return replicas
+
+
+def _install_package(spec: Any, local: Callable[[str], str]) -> Any:
+    """Return the container that installs a PythonPackageSpec's packages and runs its module.
+
+    They are installed into a temporary folder, not into the environment of this process.
+    """
+    packages = shlex.join([local(uri) for uri in spec.package_uris])
+    script = (
+        "folder=$(mktemp -d) && trap 'rm -rf \"$folder\"' EXIT && "
+        f'"$0" -m pip install --quiet --no-build-isolation --target "$folder" {packages} && '
+        'PYTHONPATH="$folder:$PYTHONPATH" "$0" "$@"'
+    )
+    return messages.ContainerSpec(
+        image_uri=spec.executor_image_uri,
+        command=["sh", "-c", script, sys.executable, "-m", spec.python_module],
+        args=spec.args,
+        env=spec.env,
+    )
 
 
 def _cluster_variables(

@@ -81,6 +81,16 @@ model = job.run(
 )
 found = {"state": job.state.name, "model": model.display_name, "uri": model.uri}
 found["listed"] = [one.display_name for one in ai.CustomContainerTrainingJob.list()]
+with open("script.py", "w") as script:
+    script.write("import sys; print('script got', sys.argv[1:])")
+local = ai.CustomJob.from_local_script(
+    display_name="script",
+    script_path="script.py",
+    container_uri="us-docker.pkg.dev/vertex-ai/training/tf-cpu.2-17.py310:latest",
+    args=["--epochs=3"],
+)
+local.run()
+found["script"] = local.state.name
 failing = ai.CustomContainerTrainingJob(
     display_name="fail", container_uri="python", command=["python3", "-c", "raise SystemExit(3)"]
 )
@@ -157,6 +167,9 @@ def test_training_pipeline_trains_and_uploads_a_model(project, tmp_path):
     assert (found["state"], found["model"]) == ("PIPELINE_STATE_SUCCEEDED", "net")
     assert found["uri"] == "gs://my-project-training/out/model"
     assert found["listed"] == ["train"]
+    assert found["script"] == "JOB_STATE_SUCCEEDED"
+    (log,) = project.folder.glob("jobs/script*/chief-0.log")
+    assert "script got ['--epochs=3']" in log.read_text()
     assert "exited with a non-zero status of 3" in found["failed"]
 
 
