@@ -79,5 +79,5 @@ def test_failing_benchmark_leaves_the_rows_of_the_others(data):
     sizes = {"searches": SIZES["searches"], "interval_coverage": {"DRAWS": 0}}
     result = measure(["interval_coverage", "searches"], sizes, data)
     assert result.returncode == 1 and "Traceback" in result.stderr
-    assert result.stderr.endswith("error: intervals failed; the tracebacks are above\n")
+    assert result.stderr.endswith("error: interval_coverage failed; the tracebacks are above\n")
     assert "search: without an effect" in result.stdout
