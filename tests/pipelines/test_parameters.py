@@ -15,6 +15,7 @@ from trainer import fields
 from trainer.data.tables.columns import KEYS, Column, Cross, SplitBy
 from trainer.models import MODELS
 from trainer.models.backbone_table import BACKBONES
+from trainer.tasks.label_kinds import KINDS
 from trainer.training.optimizers import OPTIMIZERS
 from vertex.facts import resource_names
 from vertex.formats import choices
@@ -292,6 +293,12 @@ def row(group, field):
     """Return a field's row in a table of the docs."""
     kind, default = fields.type_of(group, field.name).__name__, fields.default_of(field)
     return f"| {field.name} | {kind} | {json.dumps(default)} | {field.metadata['help']} |"
+
+
+def test_metrics_of_each_task_are_listed():
+    (line,) = re.findall(r"^\| metrics \| (.*) \|$", (DOCS / "tasks.md").read_text(), re.MULTILINE)
+    listed = [re.findall(r"`(\w+)`", names) for names in line.split(" | ")]
+    assert listed == [[metric.name for metric in kind.metrics] for kind in KINDS.values()]
 
 
 def test_description_names_all_choices():
