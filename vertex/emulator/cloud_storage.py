@@ -55,6 +55,7 @@ class CloudStorage:
         ("GET", _BUCKET, "GetBucket"),
         ("DELETE", _BUCKET, "DeleteBucket"),
         ("GET", rf"{_BUCKET}/iam", "GetBucketPolicy"),
+        ("PUT", rf"{_BUCKET}/iam", "SetBucketPolicy"),
         ("GET", rf"{_BUCKET}/iam/testPermissions", "TestBucketPermissions"),
         ("GET", rf"{_BUCKET}/o", "ListObjects"),
         ("GET", f"(?:/download)?{_OBJECT}", "GetObject"),
@@ -112,7 +113,12 @@ class CloudStorage:
     def get_bucket_policy(self, request: HttpRequest) -> dict[str, Any]:
         """Return no bindings: the emulator checks no permissions."""
         self.buckets[request.match["bucket"]]
-        return {"kind": "storage#policy", "version": 3, "bindings": []}
+        return {"kind": "storage#policy", "version": 1, "bindings": []}
+
+    def set_bucket_policy(self, request: HttpRequest) -> dict[str, Any]:
+        """Return the policy; no permission depends on it."""
+        self.buckets[request.match["bucket"]]
+        return {"kind": "storage#policy", **json.loads(request.body)}
 
     def test_bucket_permissions(self, request: HttpRequest) -> dict[str, Any]:
         self.buckets[request.match["bucket"]]

@@ -9,6 +9,7 @@ import pytest
 from kfp import dsl
 
 from tests.pipelines.local.package_runs import compile_to, run_package
+from tests.refusals import refused
 
 VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
 
@@ -59,6 +60,11 @@ def index(tmp_path, monkeypatch):
     monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", "/secret.json")
     return folder
+
+
+def test_image_of_another_python_is_refused_before_anything_starts(tmp_path):
+    error = refused(run_package, compile_to(tmp_path, old_python), tmp_path / "runs", {})
+    assert "the image python:3.2 has Python 3.2, but python3.2 is not installed" in error
 
 
 def test_packages_are_installed_once_and_nothing_is_inherited(index, tmp_path):

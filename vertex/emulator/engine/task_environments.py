@@ -60,6 +60,10 @@ class TaskEnvironment:
         name = hashlib.sha256(key.encode()).hexdigest()[:16]
         return pathlib.Path(cache) / "vertex-emulator" / name
 
+    def check(self) -> None:
+        """Raise InputError if this machine lacks the image's Python."""
+        _ = self.python
+
     @property
     def python(self) -> str:
         """Return the interpreter of the image's version; raise InputError if there is none."""

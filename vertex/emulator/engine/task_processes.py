@@ -70,7 +70,10 @@ class TaskProcesses:
         self._running: list[Process] = []
         self.cancelled, self.killed = threading.Event(), threading.Event()
         executors = self.spec.get("deploymentSpec", {}).get("executors", {}).values()
-        commands = [executor.get("container", {}).get("command", []) for executor in executors]
+        containers = [executor.get("container", {}) for executor in executors]
+        commands = [container.get("command", []) for container in containers]
+        if not self.services.containers:
+            check_images(containers)
         if not self.services.emulator.task_variables:
             check_launchers(commands)
         # Of the first launcher that a task needs, a process is started early: its imports take
@@ -289,6 +292,15 @@ def label_of(task: str) -> str:
 def find_launcher(command: Sequence[str]) -> str:
     """Return Google's module that a command runs to launch a job; empty if it runs none."""
     return next((word for word in command if word in LAUNCHERS), "")
+
+
+def check_images(containers: Iterable[Json]) -> None:
+    """Raise InputError if a task that installs packages needs a Python that this machine lacks."""
+    for container in containers:
+        image = container.get("image", "")
+        installs, _ = split_installs(container.get("command", []))
+        if installs and "{{" not in image:
+            TaskEnvironment(installs, image).check()
 
 
 def check_launchers(commands: Iterable[Sequence[str]]) -> None:
