@@ -12,7 +12,6 @@ The proxy answers some requests with a fault, drawn from a seed:
 """
 
 import collections
-import datetime
 import http.client
 import http.server
 import json
@@ -24,10 +23,7 @@ import time
 from pathlib import Path
 from urllib.parse import unquote
 
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
+from vertex.emulator.google_hosts import make_certificate
 
 HOSTS = ("www.googleapis.com", "storage.googleapis.com")
 SLOW_SECONDS = 0.5
@@ -69,7 +65,8 @@ class FaultyProxy(http.server.ThreadingHTTPServer):
         self.downloads: collections.Counter[str] = collections.Counter()
         self.composed: set[str] = set()
         self.upstream_port = upstream_port
-        self.authority = write_certificate(folder / "server.pem")
+        self.authority = folder / "server.pem"
+        self.authority.write_bytes(make_certificate())
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.context.load_cert_chain(self.authority)
         # Paths of resumable uploads that are complete.
@@ -244,20 +241,3 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         while self.rfile.readline().strip():
             """Ignore the trailers."""
         return b"".join(parts)
-
-
-_VALID = datetime.timedelta(hours=6)
-
-
-def write_certificate(path: Path) -> Path:
-    """Write the self-signed certificate of Google's hosts, and its key, to one file."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, HOSTS[0])])
-    now = datetime.datetime.now(datetime.UTC)
-    certificate = x509.CertificateBuilder(
-        name, name, key.public_key(), x509.random_serial_number(), now - _VALID, now + _VALID
-    ).add_extension(x509.SubjectAlternativeName(map(x509.DNSName, HOSTS)), critical=False)
-    pem, unencrypted = serialization.Encoding.PEM, serialization.NoEncryption()
-    private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, unencrypted)
-    path.write_bytes(certificate.sign(key, hashes.SHA256()).public_bytes(pem) + private)
-    return path
