@@ -1,4 +1,4 @@
-"""What runs in the containers: data, models, training, evaluation and serving."""
+"""The code that runs in the containers: data, models, training, evaluation and serving."""
 
 import gc
 

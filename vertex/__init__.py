@@ -1,1 +1,1 @@
-"""What is known of Vertex AI: facts, machines and prices, a client, and an emulator."""
+"""Vertex AI: facts, machines and prices, a client, the registry, and an emulator."""

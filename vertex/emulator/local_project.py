@@ -72,7 +72,7 @@ def explain_run(run: PipelineRun) -> str:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Programs:
-    """What runs here in place of containers, and what is known of it."""
+    """Programs that run here in place of containers, and functions that describe them."""
 
     component: Callable[[str, Sequence[str]], Program] = run_command
     server: Callable[[Any], Program] = run_server

@@ -6,6 +6,7 @@ and one for each of its tasks, and the artifacts that these have made.
 
 import contextlib
 import dataclasses
+import functools
 import hashlib
 import json
 import pathlib
@@ -92,7 +93,8 @@ class _Records(Resources):
         return super().update(request)
 
     def list_page(self, request: Any) -> Any:
-        functions = {"in_context": lambda one, context: one.name in self.in_context(context)}
+        names_in = functools.cache(self.in_context)  # once for a request, not for each resource
+        functions = {"in_context": lambda one, context: one.name in names_in(context)}
         predicate = parse_filter(request.filter, functions=functions)
         page = type(request)(request)
         page.filter = ""

@@ -21,7 +21,7 @@ _PARAMETER = re.compile(
 )
 _WHOLE = re.compile(r"json_escape\[(\d+)\]")
 _CHANNEL = re.compile(r"\{\{channel:[^{}]*\}\}")
-"""What KFP's compiler leaves of an input or output in a place where it does not look."""
+"""Placeholders of KFP's compiler that it leaves where it does not look for them."""
 _STRUCTURES = ('{"Concat": ', '{"IfPresent": ')
 _TIME = "%Y-%m-%dT%H:%M:%SZ"
 _OF_TASK = ("pipeline_task_name", "pipeline_task_uuid", "pipeline_root")
